@@ -1,0 +1,28 @@
+# Everything runs in .venv, which `make setup` makes with Python and make alone.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test setup lint clean
+demo: setup
+	$(BIN)/smg demo --out demo
+
+test: setup
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("smg needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 setup")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt setuptools
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch .venv/ready
+
+clean:
+	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

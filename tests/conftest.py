@@ -1,0 +1,57 @@
+"""What every test may ask for: tiny scans, a site on disk, and the real sites where there are any."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smg.sites.volume import Volume, write_volume
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prepared scans of a test go to its own folder, never to the user's."""
+    monkeypatch.setenv("SMG_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real prostate sites, or a skip that says how to run these tests."""
+    folder = os.environ.get("SMG_TEST_DATA")
+    if not folder:
+        pytest.skip("SMG_TEST_DATA does not name the folder of the real prostate sites")
+    return Path(folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for the real sites is marked `real`."""
+    for item in items:
+        if "real_data" in getattr(item, "fixturenames", ()):
+            item.add_marker("real")
+
+
+def affine(spacing: tuple[float, float, float] = (0.6, 0.5, 3.0)) -> np.ndarray:
+    made = np.diag([*spacing, 1.0])
+    made[:3, 3] = (-30.0, 12.5, 40.0)
+    return made
+
+
+def scan(seed: int = 0, shape: tuple[int, int, int] = (6, 20, 24)) -> tuple[Volume, Volume]:
+    """A small image with a mask on all but its first and last slice."""
+    rng = np.random.default_rng(seed)
+    mask = np.zeros(shape, np.uint8)
+    mask[1:-1, 5:14, 7:18] = 1
+    image = (rng.normal(100, 20, shape) + 80 * mask).astype(np.int16)
+    return Volume(image, affine()), Volume(mask, affine())
+
+
+def write_site(folder: Path, subjects: int = 4, suffix: str = ".nii.gz", first_seed: int = 0) -> Path:
+    """A site in the prostate data set's layout."""
+    for number in range(subjects):
+        image, mask = scan(first_seed + number)
+        write_volume(folder / f"Case{number:02d}{suffix}", image)
+        write_volume(folder / f"Case{number:02d}_segmentation{suffix}", mask)
+    return folder
