@@ -1,0 +1,163 @@
+"""Going through every subject of every site: what is there, and every fault with its file and reason."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from smg.errors import SmgError
+from smg.sites.formats import Array
+from smg.sites.labels import Labels
+from smg.sites.site import Fault, Site, Subject
+from smg.sites.volume import LIMIT, Volume, read_volume, same_grid
+
+One = TypeVar("One")
+Other = TypeVar("Other")
+Span = list[list[float]]
+
+
+@dataclass
+class Examined:
+    """One subject after a full look: its volumes where they could be read, and its faults."""
+
+    subject: Subject
+    image: Volume | None = None
+    mask: Volume | None = None
+    content: str = ""  # a hash of the voxels: equal for one scan kept twice, under any name or compression
+    faults: list[Fault] = field(default_factory=list)
+
+
+def examine(
+    subject: Subject, labels: Labels, limit: int = LIMIT, label_values: frozenset[int] | None = None
+) -> Examined:
+    """Read image and mask and look for every fault that one subject can show by itself."""
+    found = Examined(subject)
+
+    def fault(file: Path, reason: str) -> None:
+        found.faults.append(Fault(subject.site, subject.case, str(file), reason))
+
+    def read(file: Path) -> Volume | None:
+        try:
+            return read_volume(file, limit)
+        except SmgError as error:
+            fault(file, str(error).removeprefix(f"{file}: "))
+            return None
+
+    found.image, found.mask = read(subject.image), read(subject.mask)
+    if found.image is not None:
+        found.content = hashlib.sha256(np.ascontiguousarray(found.image.array).data).hexdigest()
+        if reason := _image_fault(found.image.array):
+            fault(subject.image, reason)
+    if found.mask is not None:
+        indexed = labels.index(found.mask.array)
+        if unexpected := labels.unexpected(found.mask.array, label_values):
+            fault(subject.mask, f"label values that were not expected: {', '.join(f'{v:g}' for v in unexpected[:5])}")
+        elif not indexed.any():
+            fault(subject.mask, "empty mask: no voxel is foreground")
+    if found.image is not None and found.mask is not None:
+        if reason := same_grid(found.image, found.mask):
+            fault(subject.mask, f"image and mask grids differ: {reason}")
+    return found
+
+
+def _image_fault(array: Array) -> str | None:
+    bad = 0 if array.dtype.kind != "f" else int(np.count_nonzero(~np.isfinite(array)))
+    if bad:
+        return f"{bad} voxels are NaN or infinite"
+    if array.size == 0 or array.min() == array.max():
+        return "constant image: every voxel has the same value"
+    return None
+
+
+def doubled(contents: Iterable[tuple[Subject, str]]) -> list[Fault]:
+    """A fault for each scan whose voxels were seen before, in any site: a subject in two parts would leak."""
+    first: dict[str, Subject] = {}
+    faults = []
+    for subject, content in contents:
+        if content and (other := first.setdefault(content, subject)) is not subject:
+            reason = f"the same scan twice: its voxels are those of {other.image}"
+            faults.append(Fault(subject.site, subject.case, str(subject.image), reason))
+    return faults
+
+
+@dataclass
+class SiteFacts:
+    """What `smg sites check` tells of one site."""
+
+    subjects: int = 0
+    slices: int = 0
+    foreground_slices: int = 0
+    size: Span = field(default_factory=list)  # columns, rows of the axial slices: the smallest of each, the largest
+    spacing: Span = field(default_factory=list)  # mm between columns, rows, slices: likewise
+    intensity: list[float] = field(default_factory=list)  # the smallest and the largest voxel
+
+    def add(self, image: Volume, mask: Volume, labels: Labels) -> None:
+        slices, rows, columns = image.axial().shape
+        between, down, across = image.axial_spacing
+        self.slices += slices
+        self.foreground_slices += int(labels.index(mask.axial()).any(axis=(1, 2)).sum())
+        self.size = _widen(self.size, [columns, rows])
+        self.spacing = _widen(self.spacing, [round(across, 3), round(down, 3), round(between, 3)])
+        values = [*self.intensity, float(image.array.min()), float(image.array.max())]
+        self.intensity = [min(values), max(values)]
+
+
+def _widen(span: Span, *points: list[float]) -> Span:
+    """The smallest box, as [lowest corner, highest corner], that holds the span and the points."""
+    rows = list(zip(*span, *points, strict=True))
+    return [[min(row) for row in rows], [max(row) for row in rows]]
+
+
+@dataclass
+class Check:
+    """Facts by site and every fault, as `smg sites check --json` prints them."""
+
+    sites: dict[str, SiteFacts]
+    faults: list[Fault]
+
+    def as_json(self) -> dict[str, object]:
+        return {"sites": {n: asdict(f) for n, f in self.sites.items()}, "faults": [asdict(f) for f in self.faults]}
+
+
+def check_sites(
+    sites: Iterable[Site], labels: Labels, limit: int = LIMIT, progress: Callable[[str], None] | None = None
+) -> Check:
+    """Examine every subject of every site, on all cores, holding a few subjects in memory at a time."""
+    sites = list(sites)
+    check = Check({site.name: SiteFacts(len(site.subjects)) for site in sites}, [f for s in sites for f in s.faults])
+    values = {site.name: site.label_values for site in sites}
+    contents: list[tuple[Subject, str]] = []
+
+    def facts_of(subject: Subject) -> Examined:
+        return examine(subject, labels, limit, values[subject.site])
+
+    for found in on_all_cores(facts_of, [subject for site in sites for subject in site.subjects]):
+        if found.image is not None and found.mask is not None and found.image.array.shape == found.mask.array.shape:
+            check.sites[found.subject.site].add(found.image, found.mask, labels)
+        contents.append((found.subject, found.content))
+        check.faults += found.faults
+        if progress:
+            progress(found.subject.site)
+    check.faults += doubled(contents)
+    return check
+
+
+def on_all_cores(do: Callable[[One], Other], items: Iterable[One]) -> Iterator[Other]:
+    """`do` each item in threads (unpacking, hashing and numpy let go of the interpreter), in order, a few ahead."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(cores) as pool:
+        ahead: deque[Future[Other]] = deque()
+        for item in items:
+            ahead.append(pool.submit(do, item))
+            if len(ahead) > 2 * cores:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()

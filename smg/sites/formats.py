@@ -1,0 +1,283 @@
+"""The file formats of scans: NIfTI by nibabel, MetaImage, NRRD and DICOM series by SimpleITK.
+
+Every reader comes in two halves: the header, from which a scan's size is known, and then its voxels. An array is
+indexed [k, j, i], slowest first, as it lies in the file; an affine maps (i, j, k) to millimetres in LPS, the convention
+of DICOM and ITK (x to the left, y to the back, z to the head).
+
+NIfTI does not go through SimpleITK: it reads a file cut short as if the missing voxels were zero, refuses sheared
+affines, and takes twice as long. Here a NIfTI file is inflated in memory, up to the length its header announces and
+no further, and nibabel makes sense of the bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from smg.errors import SmgError
+
+if TYPE_CHECKING:
+    import nibabel as nib
+
+Array = np.ndarray[Any, Any]
+
+RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
+TO_MILLIMETRES = {"meter": 1e3, "mm": 1.0, "micron": 1e-3, "unknown": 1.0}
+NIFTI = (".nii", ".nii.gz")
+ITK = (".mha", ".mhd", ".nrrd")
+SUFFIXES = NIFTI + ITK
+_STDERR = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known of a scan before any voxel is read."""
+
+    shape: tuple[int, ...]  # [k, j, i]
+    affine: Array  # (i, j, k, 1) -> millimetres, LPS
+    bytes: int  # unpacked
+
+
+class Truncated(SmgError):
+    """The file holds fewer voxels than its header announces, or bytes that do not unpack."""
+
+
+# --- NIfTI ------------------------------------------------------------------------------------------------------------
+
+
+def nifti_header(path: Path) -> Header:
+    return _nifti_geometry(_nifti_parse(_inflate(path, 544)))
+
+
+def nifti_array(path: Path, header: Header) -> Array:
+    parsed = _nifti_parse(_inflate(path, 544))
+    start = int(parsed.get_data_offset())
+    data = _inflate(path, start + header.bytes)
+    if len(data) < start + header.bytes:
+        raise Truncated(f"cut short: {max(len(data) - start, 0)} of the {header.bytes} bytes its header announces")
+    raw = np.frombuffer(data, parsed.get_data_dtype(), offset=start, count=int(np.prod(header.shape)))
+    slope, intercept = parsed.get_slope_inter()
+    array = raw.reshape(header.shape)
+    if (slope, intercept) in ((None, None), (1.0, 0.0)):
+        return array
+    return array * np.float64(1.0 if slope is None else slope) + np.float64(intercept or 0.0)
+
+
+def write_nifti(path: Path, array: Array, affine: Array) -> None:
+    """A NIfTI file with a header made from nothing: geometry and data type are all it says."""
+    import nibabel as nib
+
+    image = nib.Nifti1Image(array.transpose(), RAS_TO_LPS @ affine, dtype=array.dtype)
+    image.header.set_xyzt_units("mm")
+    image.set_sform(RAS_TO_LPS @ affine, code="scanner")
+    image.set_qform(RAS_TO_LPS @ affine, code="scanner", strip_shears=True)
+    image.to_filename(path)
+
+
+def _inflate(path: Path, length: int) -> bytes:
+    """The first `length` bytes of a file, unpacked if it is gzipped; fewer only where the file ends before."""
+    with path.open("rb") as file:
+        if file.read(2) != b"\x1f\x8b":
+            file.seek(0)
+            return file.read(length)
+        file.seek(0)
+        unpacker, parts, have = zlib.decompressobj(wbits=31), [], 0
+        try:
+            while have < length and not unpacker.eof and (packed := file.read(1 << 20)):
+                while packed and have < length and not unpacker.eof:
+                    parts.append(unpacker.decompress(packed, length - have))
+                    have += len(parts[-1])
+                    packed = unpacker.unconsumed_tail
+            if have == length and not unpacker.eof:  # the checksum stands behind the last voxel
+                unpacker.decompress(unpacker.unconsumed_tail + file.read(64), 1)
+        except zlib.error:
+            raise Truncated("its bytes do not unpack: the file is corrupt") from None
+    return b"".join(parts)
+
+
+def _nifti_parse(head: bytes) -> nib.Nifti1Header:
+    import nibabel as nib
+
+    if head[4:8] == b"n+2\0":
+        kind, size = nib.Nifti2Header, 540
+    elif head[344:348] == b"n+1\0":
+        kind, size = nib.Nifti1Header, 348
+    elif len(head) < 348:
+        raise Truncated("too short for a NIfTI header")
+    else:
+        raise SmgError("not a NIfTI file")
+    try:
+        header = kind(head[:size], check=False)
+        kept = header.get_data_dtype()
+    except Exception:
+        raise SmgError("its NIfTI header makes no sense") from None
+    if kept.kind not in "iuf":
+        raise SmgError(f"its voxels are {kept}, not plain numbers")
+    return header
+
+
+def _nifti_geometry(header: nib.Nifti1Header) -> Header:
+    shape = _drop_single(tuple(int(n) for n in header.get_data_shape()))
+    if header["sform_code"] > 0:
+        affine = header.get_sform()
+    elif header["qform_code"] > 0:
+        affine = header.get_qform()
+    else:  # spacing alone: the scan lies as it is stored, which is how ITK has it
+        affine = RAS_TO_LPS @ np.diag([*header["pixdim"][1:4].astype(float), 1.0])
+    scale = TO_MILLIMETRES.get(header.get_xyzt_units()[0], 1.0)
+    affine = np.diag([scale, scale, scale, 1.0]) @ affine
+    size = int(np.prod(shape, dtype=np.int64)) * int(header.get_data_dtype().itemsize)
+    return Header(shape[::-1], RAS_TO_LPS @ affine, size)
+
+
+def _drop_single(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """(x, y, z, 1) is a volume too."""
+    while len(shape) > 3 and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape
+
+
+# --- MetaImage, NRRD --------------------------------------------------------------------------------------------------
+
+
+def itk_header(path: Path) -> Header:
+    import SimpleITK as sitk
+
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    with _without_itk_chatter("not a scan that can be read, or cut short"):
+        reader.ReadImageInformation()
+    if reader.GetNumberOfComponents() > 1:
+        raise SmgError(f"holds {reader.GetNumberOfComponents()} values a voxel; a scan has one")
+    size = _drop_single(reader.GetSize())
+    spacing, origin = np.array(reader.GetSpacing()), np.array(reader.GetOrigin())
+    direction = np.array(reader.GetDirection()).reshape(len(spacing), len(spacing))
+    affine = _affine(direction, spacing, origin)
+    voxel = int(sitk.GetArrayViewFromImage(sitk.Image([1, 1, 1], reader.GetPixelID())).itemsize)
+    return Header(size[::-1], affine, int(np.prod(size, dtype=np.int64)) * voxel)
+
+
+def itk_array(path: Path, header: Header) -> Array:
+    import SimpleITK as sitk
+
+    with _without_itk_chatter("cut short or corrupt: fewer voxels than its header announces"):
+        return sitk.GetArrayFromImage(sitk.ReadImage(str(path))).reshape(header.shape)
+
+
+def write_itk(path: Path, array: Array, affine: Array) -> None:
+    import SimpleITK as sitk
+
+    matrix = affine[:3, :3]
+    spacing = np.linalg.norm(matrix, axis=0)
+    image = sitk.GetImageFromArray(array)
+    image.SetSpacing(spacing.tolist())
+    image.SetOrigin(affine[:3, 3].tolist())
+    image.SetDirection((matrix / spacing).ravel().tolist())
+    sitk.WriteImage(image, str(path), useCompression=True)
+
+
+def _affine(direction: Array, spacing: Array, origin: Array) -> Array:
+    affine = np.eye(4)
+    n = min(3, len(spacing))
+    affine[:n, :n] = direction[:n, :n] * spacing[:n]
+    affine[:n, 3] = origin[:n]
+    return affine
+
+
+@contextlib.contextmanager
+def _without_itk_chatter(sentence: str) -> Iterator[None]:
+    """One sentence in place of ITK's exception, and of what its libraries print on standard error by themselves."""
+    with _STDERR:  # one thread at a time may turn it away, or it would never come back
+        sys.stderr.flush()
+        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        try:
+            yield
+        except RuntimeError:
+            raise Truncated(sentence) from None
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(nowhere)
+
+
+# --- a folder that holds one DICOM series -----------------------------------------------------------------------------
+
+
+def is_dicom_folder(path: Path) -> bool:
+    """Whether a file in the folder has DICOM's mark (`DICM` at byte 128)."""
+    files = (p for p in sorted(path.iterdir()) if p.is_file() and not p.name.startswith("."))
+    return any(_head(file, 132)[128:] == b"DICM" for file in files)
+
+
+def _head(path: Path, length: int) -> bytes:
+    with path.open("rb") as file:
+        return file.read(length)
+
+
+def dicom_header(path: Path) -> Header:
+    """Geometry from every slice's own position: a missing or doubled slice is an error, not a silent stretch."""
+    slices = [itk_header(file) for file in dicom_files(path)]
+    first = slices[0]
+    if len(slices) == 1:
+        return first
+    if len({s.shape for s in slices}) > 1:
+        raise SmgError("its slices differ in size")
+    positions = np.array([s.affine[:3, 3] for s in slices])
+    steps = np.diff(positions, axis=0)
+    step = (positions[-1] - positions[0]) / (len(slices) - 1)
+    length = float(np.linalg.norm(step))
+    if length == 0 or np.abs(steps - step).max() > 0.05 * length:
+        raise SmgError("its slices are not evenly spaced: one may be missing, or two series be mixed")
+    affine = first.affine.copy()
+    affine[:3, 2] = step
+    return Header((len(slices), *first.shape[-2:]), affine, sum(s.bytes for s in slices))
+
+
+def dicom_array(path: Path, header: Header) -> Array:
+    import SimpleITK as sitk
+
+    files = dicom_files(path)
+    with _without_itk_chatter("its slices cannot be read: one is cut short or corrupt"):
+        stack = [sitk.GetArrayFromImage(sitk.ReadImage(str(file))) for file in files]
+    return np.concatenate([s.reshape(-1, *header.shape[1:]) for s in stack])
+
+
+def dicom_files(path: Path) -> list[Path]:
+    """The files of the folder's one series, in the order of their positions."""
+    import SimpleITK as sitk
+
+    with _without_itk_chatter("holds no DICOM series that can be read"):
+        series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(path))
+        if len(series) != 1:
+            raise SmgError(f"holds {len(series)} DICOM series; give each a folder of its own")
+        return [Path(f) for f in sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(path), series[0])]
+
+
+# --- the bytes behind a scan ------------------------------------------------------------------------------------------
+
+
+def source_files(path: Path) -> list[Path]:
+    """Every file whose bytes make up the scan: a change in any of them is a change of the scan."""
+    if path.is_dir():
+        return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    if path.suffix.lower() == ".mhd":
+        return [path, *_mhd_data(path)]
+    return [path]
+
+
+def _mhd_data(path: Path) -> list[Path]:
+    for line in _head(path, 1 << 16).decode("latin-1").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip().lower() == "elementdatafile" and value.strip().upper() != "LOCAL":
+            return [file for file in (path.parent / value.strip(),) if file.is_file()]
+    return []

@@ -1,0 +1,80 @@
+"""Which values of a mask mean what: any non-zero is foreground, unless the user lists values or names classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from smg.errors import SmgError
+from smg.sites.formats import Array
+
+ANY = "any"
+
+
+class Labels(BaseModel):
+    """`any`, a list of values that are foreground, or classes by name: `{central: [1], peripheral: [2]}`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    classes: dict[str, tuple[int, ...]] | None = None  # None: any non-zero
+    background: tuple[int, ...] = (0,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, given: Any) -> Any:
+        if given is None or given == ANY:
+            return {}
+        if isinstance(given, int):
+            given = [given]
+        if isinstance(given, list | tuple):
+            return {"classes": {"foreground": given}}
+        if isinstance(given, dict) and given and not {"classes", "background"} & set(given):
+            return {"classes": {name: [v] if isinstance(v, int) else v for name, v in given.items()}}
+        return given
+
+    @classmethod
+    def parse(cls, words: list[str]) -> Labels:
+        """From the command line: `any`, `1,2`, or one `name=1,2` for each class."""
+        if not words or words == [ANY]:
+            return cls()
+        try:
+            named = [word.partition("=") for word in words]
+            if all(equals for _, equals, _ in named):
+                return cls(classes={name: _values(values) for name, _, values in named})
+            if len(words) == 1:
+                return cls(classes={"foreground": _values(words[0])})
+        except ValueError:
+            pass
+        raise SmgError(f"labels {' '.join(words)!r}: give 'any', values such as '1,2', or classes such as 'zone=1'")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The foreground classes, in the order of their index from 1."""
+        return tuple(self.classes) if self.classes is not None else ("foreground",)
+
+    def index(self, mask: Array) -> Array:
+        """The mask as class indices, 0 for background."""
+        if self.classes is None:
+            return (mask != 0).astype(np.uint8)
+        indexed = np.zeros(mask.shape, np.uint8)
+        for number, values in enumerate(self.classes.values(), start=1):
+            indexed[np.isin(mask, values)] = number
+        return indexed
+
+    def unexpected(self, mask: Array, known: frozenset[int] | None = None) -> list[float]:
+        """Values that are neither foreground nor background; where any will do, those that are no whole number >= 0.
+
+        `known` are the values a data set's own description lists, if it has one.
+        """
+        values = np.flatnonzero(np.bincount(mask.ravel())) if mask.dtype == np.uint8 else np.unique(mask)
+        if self.classes is not None:
+            known = frozenset(self.background).union(*self.classes.values())
+        if known is not None:
+            return [float(v) for v in values if v not in known]
+        return [float(v) for v in values if not (v >= 0 and v == np.floor(v))]
+
+
+def _values(words: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in words.split(","))

@@ -1,0 +1,145 @@
+"""Finding sites in the folders people have.
+
+| layout | image | mask |
+|---|---|---|
+| the multi-site prostate data set | `SITE/Case00.nii.gz` | `SITE/Case00_segmentation.nii.gz` |
+| nnU-Net v2 | `SITE/imagesTr/CASE_0000.nii.gz` | `SITE/labelsTr/CASE.nii.gz` |
+| two folders | `SITE/images/CASE.nii.gz` | `SITE/labels/CASE.nii.gz` |
+| a CSV file | column `image` | column `mask`; `site` and `case` if there are such columns |
+
+Any format of scan serves in any of them, a folder with a DICOM series in the place of an image too. A folder is either
+a site itself or holds sites. Hidden files are passed over.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from smg.errors import SmgError
+from smg.sites.site import Fault, Site, Subject, canonical
+from smg.sites.volume import is_scan, scan_suffix
+
+MASK = re.compile("_segmentation$", re.IGNORECASE)
+CHANNEL = re.compile("_([0-9]{4})$")
+Named = tuple[str, Path]  # a case, and a file of it
+
+
+def find_sites(path: Path) -> dict[str, Site]:
+    """Every site at `path`, by name, in the order of names."""
+    try:
+        if path.is_file():
+            sites = _from_csv(path)
+        elif path.is_dir():
+            here = _from_folder(path)
+            below = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith(".")]
+            sites = [here] if here else [site for p in below if (site := _from_folder(p))]
+        else:
+            raise SmgError(f"{path}: no such file or folder")
+    except OSError as error:
+        raise SmgError(f"{error.filename or path}: {error.strerror}") from None
+    if not sites:
+        raise SmgError(
+            f"{path}: no site found; a site is a folder of scans with masks NAME_segmentation, "
+            "with images/ and labels/, or with imagesTr/ and labelsTr/"
+        )
+    by_name: dict[str, Site] = {}
+    for site in sites:
+        if site.name in by_name:
+            raise SmgError(f"{path}: two of its folders are site {site.name} (one under another name); keep one")
+        by_name[site.name] = site
+    return by_name
+
+
+def _from_folder(folder: Path) -> Site | None:
+    """The site this folder is, or None if it is none."""
+    name = canonical(folder.resolve().name)
+    if (folder / "imagesTr").is_dir():
+        return _from_nnunet(name, folder)
+    for labels in ("labels", "masks"):
+        if (folder / "images").is_dir() and (folder / labels).is_dir():
+            return _pair(name, _cases(folder / "images"), _cases(folder / labels))
+    scans = _cases(folder)
+    if not scans:
+        return None
+    masks = [(MASK.sub("", case), file) for case, file in scans if MASK.search(case)]
+    return _pair(name, [scan for scan in scans if not MASK.search(scan[0])], masks)
+
+
+def _from_nnunet(name: str, folder: Path) -> Site:
+    images = [(CHANNEL.sub("", case), file) for case, file in _cases(folder / "imagesTr")]
+    site = _pair(name, images, _cases(folder / "labelsTr") if (folder / "labelsTr").is_dir() else [])
+    return Site(name, site.subjects, site.faults, _nnunet_values(folder / "dataset.json"))
+
+
+def _nnunet_values(description: Path) -> frozenset[int] | None:
+    """The label values that nnU-Net's dataset.json lists: `{"background": 0, "prostate": 1, "region": [1, 2]}`."""
+    if not description.is_file():
+        return None
+    try:
+        labels = json.loads(description.read_text())["labels"]
+        values = [v if isinstance(v, list) else [v] for v in labels.values()]
+        return frozenset(int(v) for group in values for v in group)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SmgError(f"{description}: not a dataset.json of nnU-Net v2 (no usable 'labels')") from None
+
+
+def _from_csv(path: Path) -> list[Site]:
+    """One row a subject; relative paths start at the CSV's own folder."""
+    if path.suffix.lower() != ".csv":
+        raise SmgError(f"{path}: a file, where a folder of sites or a .csv of image and mask paths is needed")
+    images: dict[str, list[Named]] = defaultdict(list)
+    masks: dict[str, list[Named]] = defaultdict(list)
+    try:
+        rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
+    except (UnicodeDecodeError, csv.Error):
+        raise SmgError(f"{path}: not a CSV file in UTF-8") from None
+    if not rows or not {"image", "mask"} <= set(rows[0]):
+        raise SmgError(f"{path}: needs a first line with the columns image and mask (and site, case if you like)")
+    for number, row in enumerate(rows, start=2):
+        if not row["image"] or not row["mask"]:
+            raise SmgError(f"{path}: line {number} lacks its {'image' if not row['image'] else 'mask'}")
+        name = canonical(row.get("site") or path.stem)
+        image, mask = path.parent / row["image"], path.parent / row["mask"]
+        case = row.get("case") or _stem(image)
+        images[name].append((case, image))
+        masks[name].append((case, mask))
+    return [_pair(name, images[name], masks[name]) for name in sorted(images)]
+
+
+def _pair(name: str, images: Iterable[Named], masks: Iterable[Named]) -> Site:
+    """Match images and masks by case; what has no partner, or two, is a fault."""
+    image_of, mask_of = _group(images), _group(masks)
+    subjects, faults = [], []
+    for case in sorted(image_of | mask_of):
+        found = image_of.get(case, []), mask_of.get(case, [])
+        for files, kind in zip(found, ("image", "mask"), strict=True):
+            if len(files) > 1:
+                reason = f"case {case} has {len(files)} {kind} files ({', '.join(f.name for f in files)}); keep one"
+                faults.append(Fault(name, case, str(files[1]), reason))
+        if not found[0] or not found[1]:
+            present, lacking = ("image", "mask") if found[0] else ("mask", "image")
+            faults.append(Fault(name, case, str((found[0] or found[1])[0]), f"{present} without {lacking}"))
+        elif len(found[0]) == len(found[1]) == 1:
+            subjects.append(Subject(name, case, found[0][0], found[1][0]))
+    return Site(name, tuple(subjects), tuple(faults))
+
+
+def _group(named: Iterable[Named]) -> dict[str, list[Path]]:
+    groups: dict[str, list[Path]] = defaultdict(list)
+    for case, file in named:
+        groups[case].append(file)
+    return dict(groups)
+
+
+def _cases(folder: Path) -> list[Named]:
+    """Every scan directly in the folder, with the case its name gives."""
+    return [(_stem(p), p) for p in sorted(folder.iterdir()) if not p.name.startswith(".") and is_scan(p)]
+
+
+def _stem(path: Path) -> str:
+    return path.name[: len(path.name) - len(scan_suffix(path) or "")]

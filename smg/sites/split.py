@@ -1,0 +1,83 @@
+"""Which subjects train, validate and test: a function of seed and identity alone, by subject and never by slice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from smg.errors import SmgError
+from smg.files import write_json
+from smg.sites.site import Site
+
+PARTS = {"train": 0.60, "validation": 0.15, "test": 0.25}
+Split = dict[str, tuple[str, ...]]  # part -> cases
+
+
+def split_site(site: Site, seed: int) -> Split:
+    """Subjects ranked by a hash of seed and identity: neither the order of files nor the machine matters."""
+    ranked = sorted((s.case for s in site.subjects), key=lambda case: _rank(seed, f"{site.name}/{case}"))
+    split, start = {}, 0
+    for part, count in sizes(len(ranked)).items():
+        split[part] = tuple(sorted(ranked[start : start + count]))
+        start += count
+    return split
+
+
+def sizes(n: int) -> dict[str, int]:
+    """How many of `n` subjects each part gets: whole shares, the rest by largest remainder, none empty from 3 up.
+
+    Of two subjects one trains and one tests; a single one trains.
+    """
+    counts = {part: int(share * n) for part, share in PARTS.items()}
+    by_remainder = sorted(PARTS, key=lambda part: (-round(PARTS[part] * n - counts[part], 9), part != "test"))
+    for part in by_remainder[: n - sum(counts.values())]:
+        counts[part] += 1
+    for part in ("train", "test", "validation")[:n]:
+        if counts[part] == 0:
+            counts[max(counts, key=lambda p: counts[p])] -= 1
+            counts[part] = 1
+    return counts
+
+
+def save_splits(path: Path, splits: dict[str, Split], seed: int | None) -> None:
+    """Write the split in use, so that it can be read again, or given to another run."""
+    write_json(path, {"seed": seed, "sites": splits})
+
+
+def load_splits(path: Path) -> dict[str, Split]:
+    """Read a split file: `{"sites": {SITE: {"train": [...], "validation": [...], "test": [...]}}}`."""
+    try:
+        sites = json.loads(path.read_text())["sites"]
+        splits = {site: {part: tuple(map(str, parts[part])) for part in PARTS} for site, parts in sites.items()}
+    except OSError as error:
+        raise SmgError(f"{path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SmgError(f"{path}: not a split file: it needs 'sites', and for each {', '.join(PARTS)}") from None
+    for site, split in splits.items():
+        for case in _twice(case for part in split.values() for case in part):
+            raise SmgError(f"{path}: site {site}: case {case} stands twice; a subject belongs to one part only")
+    return splits
+
+
+def given_split(site: Site, splits: dict[str, Split], path: Path) -> Split:
+    """The site's split from a file, which must speak of exactly the subjects there are."""
+    if site.name not in splits:
+        raise SmgError(f"{path}: says nothing of site {site.name}")
+    listed = {case for part in splits[site.name].values() for case in part}
+    there = {s.case for s in site.subjects}
+    for case in sorted(listed - there):
+        raise SmgError(f"{path}: case {case} of site {site.name} is in the file but not in the data")
+    for case in sorted(there - listed):
+        raise SmgError(f"{path}: case {case} of site {site.name} is in the data but in no part of the file")
+    return splits[site.name]
+
+
+def _rank(seed: int, identity: str) -> str:
+    return hashlib.sha256(f"{seed}/{identity}".encode()).hexdigest()
+
+
+def _twice(cases: Iterable[str]) -> list[str]:
+    seen: set[str] = set()
+    return [case for case in cases if case in seen or seen.add(case)]  # type: ignore[func-returns-value]

@@ -1,0 +1,125 @@
+"""One of each fault, and the sentence a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from smg.sites.check import Check, check_sites, on_all_cores
+from smg.sites.labels import Labels
+from smg.sites.layouts import find_sites
+from smg.sites.volume import Volume, write_volume
+from tests.conftest import affine, scan, write_site
+
+
+def check(folder: Path, labels: Labels | None = None, limit: int = 2 << 30) -> Check:
+    return check_sites(find_sites(folder).values(), labels or Labels(), limit)
+
+
+def image(folder: Path, array: np.ndarray) -> None:
+    write_volume(folder / "Case01.nii.gz", Volume(array, affine()))
+
+
+def mask(folder: Path, array: np.ndarray, at: np.ndarray | None = None) -> None:
+    write_volume(folder / "Case01_segmentation.nii.gz", Volume(array, affine() if at is None else at))
+
+
+def truncate(folder: Path) -> None:
+    whole = (folder / "Case01.nii.gz").read_bytes()
+    (folder / "Case01.nii.gz").write_bytes(whole[: len(whole) // 2])
+
+
+def elsewhere() -> np.ndarray:
+    moved = affine()
+    moved[0, 3] += 9.0
+    return moved
+
+
+IMAGE, MASK = (volume.array for volume in scan(1))
+FOUR = nib.Nifti1Image(np.zeros((3, 4, 5, 2), np.int16), np.eye(4))
+
+FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "no mask": (lambda f: (f / "Case01_segmentation.nii.gz").unlink(), "Case01.nii.gz", "image without mask"),
+    "no image": (lambda f: (f / "Case01.nii.gz").unlink(), "Case01_segmentation.nii.gz", "mask without image"),
+    "truncated": (truncate, "Case01.nii.gz", "cut short: "),
+    "corrupt": (lambda f: (f / "Case01.nii.gz").write_bytes(b"x" * 999), "Case01.nii.gz", "not a NIfTI file"),
+    "sizes": (lambda f: mask(f, MASK[:-1]), "Case01_segmentation.nii.gz",
+              "image and mask grids differ: sizes differ: 24 x 20 x 6 and 24 x 20 x 5"),
+    "places": (lambda f: mask(f, MASK, elsewhere()), "Case01_segmentation.nii.gz",
+               "image and mask grids differ: same size, but positions differ by up to 9.0 mm"),
+    "empty": (lambda f: mask(f, MASK * 0), "Case01_segmentation.nii.gz", "empty mask: no voxel is foreground"),
+    "label": (lambda f: mask(f, MASK * np.float32(0.5)), "Case01_segmentation.nii.gz",
+              "label values that were not expected: 0.5"),
+    "nan": (lambda f: image(f, np.where(IMAGE > 150, np.nan, IMAGE).astype(np.float32)), "Case01.nii.gz",
+            "voxels are NaN or infinite"),
+    "infinite": (lambda f: image(f, np.where(IMAGE == IMAGE.max(), np.inf, IMAGE).astype(np.float32)), "Case01.nii.gz",
+                 "voxels are NaN or infinite"),
+    "constant": (lambda f: image(f, IMAGE * 0 + 7), "Case01.nii.gz", "constant image: every voxel has the same value"),
+    "four": (lambda f: FOUR.to_filename(f / "Case01.nii.gz"), "Case01.nii.gz", "has four dimensions; a scan has three"),
+    "twice": (lambda f: image(f, scan(0)[0].array), "Case01.nii.gz", "the same scan twice: its voxels are those of "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_is_found_once_and_named(tmp_path: Path, kind: str) -> None:
+    spoil, file, sentence = FAULTS[kind]
+    folder = write_site(tmp_path / "HK", 3)
+    assert check(tmp_path).faults == []
+    spoil(folder)
+    (fault,) = check(tmp_path).faults
+    assert (fault.site, fault.subject) == ("HK", "Case01")
+    assert fault.file == str(folder / file)
+    assert sentence in fault.reason
+    assert "\n" not in str(fault)
+
+
+def test_a_scan_over_the_limit_is_a_fault(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 2)
+    faults = check(tmp_path, limit=4000).faults
+    assert {f.reason for f in faults} == {"unpacks to 0.0 GiB, over the limit of 0.0 GiB"}
+
+
+def test_a_file_without_permission_or_that_is_gone_is_a_fault_too(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 2)
+    sites = find_sites(tmp_path)
+    (tmp_path / "HK" / "Case00.nii.gz").unlink()
+    (fault,) = check_sites(sites.values(), Labels()).faults
+    assert fault.reason == "no such file"
+
+
+def test_label_values_that_were_not_expected(tmp_path: Path) -> None:
+    folder = write_site(tmp_path / "HK", 2)
+    mask(folder, MASK * 3)
+    assert check(tmp_path).faults == []
+    (fault,) = check(tmp_path, Labels.model_validate([1, 2])).faults
+    assert fault.reason == "label values that were not expected: 3"
+
+
+def test_the_same_scan_is_seen_across_sites_and_formats(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 2)
+    write_site(tmp_path / "UCL", 3, ".mha", first_seed=1)  # its Case00 is HK's Case01
+    (fault,) = check(tmp_path).faults
+    assert (fault.site, fault.subject) == ("UCL", "Case00")
+
+
+def test_facts(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 3)
+    write_volume(tmp_path / "HK" / "Case03.nii.gz", Volume(scan(5, (9, 30, 20))[0].array, affine((1.0, 1.0, 2.0))))
+    write_volume(
+        tmp_path / "HK" / "Case03_segmentation.nii.gz", Volume(scan(5, (9, 30, 20))[1].array, affine((1.0, 1.0, 2.0)))
+    )
+    facts = check(tmp_path).as_json()["sites"]["HK"]  # type: ignore[index]
+    assert facts["subjects"] == 4
+    assert facts["slices"] == 3 * 6 + 9
+    assert facts["foreground_slices"] == 3 * 4 + 7
+    assert facts["size"] == [[20, 20], [24, 30]]
+    assert facts["spacing"] == [[0.6, 0.5, 2.0], [1.0, 1.0, 3.0]]
+
+
+def test_work_on_all_cores_keeps_its_order_and_few_at_a_time() -> None:
+    assert list(on_all_cores(lambda x: x * x, list(range(50)))) == [x * x for x in range(50)]
+    assert list(on_all_cores(lambda x: x, [])) == []

@@ -1,0 +1,128 @@
+"""A site is found in any of the layouts people have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smg.errors import SmgError
+from smg.sites.layouts import find_sites
+from smg.sites.site import Site, canonical
+from smg.sites.volume import write_volume
+from tests.conftest import scan, write_site
+
+IMAGE, MASK = scan()
+
+
+def cases(site: Site) -> list[str]:
+    return [s.case for s in site.subjects]
+
+
+def test_the_prostate_data_sets_own_layout_with_its_quirks(tmp_path: Path) -> None:
+    write_site(tmp_path / "ISBI", 2)
+    write_site(tmp_path / "HK", 3)
+    (tmp_path / "HK" / "Case01_segmentation.nii.gz").rename(tmp_path / "HK" / "Case01_Segmentation.nii.gz")
+    (tmp_path / "HK" / "._Case00.nii.gz").write_bytes(b"a resource fork")
+    (tmp_path / "HK" / "notes.txt").write_text("not a scan")
+    (tmp_path / ".hidden").mkdir()
+    sites = find_sites(tmp_path)
+    assert list(sites) == ["HK", "RUNMC"]
+    assert cases(sites["HK"]) == ["Case00", "Case01", "Case02"]
+    assert sites["RUNMC"].subjects[0].identity == "RUNMC/Case00"
+    assert not any(site.faults for site in sites.values())
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("ISBI", "RUNMC"), ("SiteA", "RUNMC"), ("ISBI_1.5", "BMC"), ("SiteB", "BMC"), ("I2CVB", "HCRUDB"),
+        ("siteC", "HCRUDB"), ("SiteD", "UCL"), ("SiteE", "BIDMC"), ("SiteF", "HK"), ("hk", "HK"), ("Mine", "Mine"),
+    ],
+)  # fmt: skip
+def test_aliases(alias: str, name: str) -> None:
+    assert canonical(alias) == name
+
+
+def test_one_site_can_be_given_by_itself_or_picked_by_any_of_its_names(tmp_path: Path) -> None:
+    write_site(tmp_path / "ISBI", 2)
+    write_site(tmp_path / "HK", 2)
+    assert Site.find(tmp_path / "ISBI").name == "RUNMC"
+    assert Site.find(tmp_path, "SiteA").name == "RUNMC"
+    with pytest.raises(SmgError, match=r"holds 2 sites \(HK, RUNMC\); name one of them"):
+        Site.find(tmp_path)
+    with pytest.raises(SmgError, match=r"no site 'Nowhere' there; it holds HK, RUNMC"):
+        Site.find(tmp_path, "Nowhere")
+
+
+def test_nnunet(tmp_path: Path) -> None:
+    root = tmp_path / "Dataset005_Prostate"
+    for case in ("p_01", "p_02"):
+        write_volume(root / "imagesTr" / f"{case}_0000.nii.gz", IMAGE)
+        write_volume(root / "labelsTr" / f"{case}.nii.gz", MASK)
+    (root / "dataset.json").write_text(json.dumps({"labels": {"background": 0, "zone": 1, "gland": [1, 2]}}))
+    for site in (find_sites(root)["Dataset005_Prostate"], find_sites(tmp_path)["Dataset005_Prostate"]):
+        assert cases(site) == ["p_01", "p_02"]
+        assert site.label_values == {0, 1, 2}
+    write_volume(root / "imagesTr" / "p_01_0001.nii.gz", IMAGE)
+    fault = find_sites(root)["Dataset005_Prostate"].faults[0]
+    assert fault.reason == "case p_01 has 2 image files (p_01_0000.nii.gz, p_01_0001.nii.gz); keep one"
+    (root / "dataset.json").write_text("{}")
+    with pytest.raises(SmgError, match=r"dataset.json: not a dataset.json of nnU-Net v2"):
+        find_sites(root)
+
+
+@pytest.mark.parametrize("labels", ["labels", "masks"])
+def test_images_and_labels(tmp_path: Path, labels: str) -> None:
+    for case in ("a", "b"):
+        write_volume(tmp_path / "Mine" / "images" / f"{case}.nrrd", IMAGE)
+        write_volume(tmp_path / "Mine" / labels / f"{case}.nii.gz", MASK)
+    assert cases(find_sites(tmp_path)["Mine"]) == ["a", "b"]
+
+
+def test_a_csv_of_paths(tmp_path: Path) -> None:
+    write_site(tmp_path / "files", 2)
+    table = tmp_path / "hospital.csv"
+    table.write_text("image,mask\nfiles/Case00.nii.gz,files/Case00_segmentation.nii.gz\n")
+    site = find_sites(table)["hospital"]
+    assert cases(site) == ["Case00"]
+    assert site.subjects[0].image == tmp_path / "files" / "Case00.nii.gz"
+    table.write_text("site,case,image,mask\nSiteF,x,files/Case01.nii.gz,files/Case01_segmentation.nii.gz\n")
+    assert cases(find_sites(table)["HK"]) == ["x"]
+    table.write_text("image,mask\nfiles/Case00.nii.gz,\n")
+    with pytest.raises(SmgError, match=r"hospital.csv: line 2 lacks its mask"):
+        find_sites(table)
+    table.write_text("scan,mask\na,b\n")
+    with pytest.raises(SmgError, match=r"needs a first line with the columns image and mask"):
+        find_sites(table)
+
+
+def test_what_has_no_partner_is_a_fault(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 3)
+    (tmp_path / "HK" / "Case00_segmentation.nii.gz").unlink()
+    (tmp_path / "HK" / "Case01.nii.gz").unlink()
+    site = Site.find(tmp_path / "HK")
+    assert cases(site) == ["Case02"]
+    assert [(f.subject, f.reason) for f in site.faults] == [
+        ("Case00", "image without mask"),
+        ("Case01", "mask without image"),
+    ]
+
+
+def test_where_no_site_is(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "scan.nii.gz").write_bytes(b"")
+    with pytest.raises(SmgError, match=r"empty: no site found; a site is a folder of scans"):
+        find_sites(tmp_path / "empty")
+    with pytest.raises(SmgError, match=r"nowhere: no such file or folder"):
+        find_sites(tmp_path / "nowhere")
+    with pytest.raises(SmgError, match=r"scan.nii.gz: a file, where a folder of sites or a .csv"):
+        find_sites(tmp_path / "scan.nii.gz")
+
+
+def test_one_site_under_two_names_is_refused(tmp_path: Path) -> None:
+    write_site(tmp_path / "ISBI", 1)
+    write_site(tmp_path / "RUNMC", 1)
+    with pytest.raises(SmgError, match=r"two of its folders are site RUNMC"):
+        find_sites(tmp_path)

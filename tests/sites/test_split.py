@@ -1,0 +1,81 @@
+"""60/15/25 by subject: a function of seed and identity alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smg.errors import SmgError
+from smg.sites.site import Site, Subject
+from smg.sites.split import PARTS, given_split, load_splits, save_splits, sizes, split_site
+
+
+def site(n: int, name: str = "HK") -> Site:
+    return Site(name, tuple(Subject(name, f"Case{i:02d}", Path("i"), Path("m")) for i in range(n)))
+
+
+@given(st.integers(1, 500))
+def test_sizes(n: int) -> None:
+    counts = sizes(n)
+    assert sum(counts.values()) == n
+    assert counts["train"] > 0
+    if n >= 3:
+        assert min(counts.values()) >= 1
+    if n >= 10:
+        assert all(abs(counts[part] - share * n) < 1.01 for part, share in PARTS.items())
+
+
+def test_sizes_of_the_papers_sites() -> None:
+    assert [tuple(sizes(n).values()) for n in (30, 19, 13, 12)] == [(18, 4, 8), (11, 3, 5), (8, 2, 3), (7, 2, 3)]
+
+
+def test_neither_file_order_nor_other_sites_matter_but_seed_and_name_do() -> None:
+    whole = site(12)
+    shuffled = list(whole.subjects)
+    random.Random(0).shuffle(shuffled)
+    split = split_site(whole, 0)
+    assert split_site(dataclasses.replace(whole, subjects=tuple(shuffled)), 0) == split
+    assert split_site(whole, 1) != split
+    assert split_site(site(12, "UCL"), 0) != split
+    assert sorted(case for part in split.values() for case in part) == [s.case for s in whole.subjects]
+
+
+def test_the_split_of_a_known_site_never_changes() -> None:
+    """Results compare only while this holds: a change here is a change of every published number."""
+    assert split_site(site(12), 0) == {
+        "train": ("Case00", "Case01", "Case02", "Case03", "Case04", "Case07", "Case09"),
+        "validation": ("Case08", "Case10"),
+        "test": ("Case05", "Case06", "Case11"),
+    }
+
+
+def test_a_split_file_comes_back_as_it_was(tmp_path: Path) -> None:
+    splits = {"HK": split_site(site(12), 3)}
+    save_splits(tmp_path / "split.json", splits, 3)
+    loaded = load_splits(tmp_path / "split.json")
+    assert loaded == splits
+    assert given_split(site(12), loaded, tmp_path / "split.json") == splits["HK"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "not a split file"),
+        ('{"sites": {"HK": {"train": ["a"]}}}', "not a split file"),
+        ('{"sites": {"HK": {"train": ["a"], "validation": ["a"], "test": []}}}', "case a stands twice"),
+        ('{"sites": {"UCL": {"train": [], "validation": [], "test": []}}}', "says nothing of site HK"),
+        ('{"sites": {"HK": {"train": ["x"], "validation": [], "test": []}}}', "is in the file but not in the data"),
+        ('{"sites": {"HK": {"train": ["Case00"], "validation": [], "test": []}}}', "is in the data but in no part"),
+    ],
+)
+def test_split_files_that_cannot_serve(tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "split.json"
+    path.write_text(text)
+    with pytest.raises(SmgError, match=sentence) as error:
+        given_split(site(2), load_splits(path), path)
+    assert str(path) in str(error.value)

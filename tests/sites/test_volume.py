@@ -1,0 +1,298 @@
+"""Scans of every format and orientation: read as others read them, turned axial, written back voxel for voxel."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pydicom
+import pytest
+import SimpleITK as sitk
+from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
+
+from smg.errors import SmgError
+from smg.sites.volume import Orientation, Volume, is_scan, mask_suffix, read_header, read_volume, same_grid, write_volume
+from tests.conftest import affine, scan
+
+FORMATS = (".nii", ".nii.gz", ".mha", ".mhd", ".nrrd")
+
+
+def rotation(degrees: float) -> np.ndarray:
+    a, b = np.radians(degrees), np.radians(degrees / 2)
+    about_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
+    about_z = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
+    return about_z @ about_x
+
+
+def directions() -> list[np.ndarray]:
+    """All 48 ways to permute and flip the axes, and two oblique ones."""
+    made = []
+    for permutation in itertools.permutations(range(3)):
+        for signs in itertools.product((1, -1), repeat=3):
+            made.append(np.eye(3)[:, permutation] * signs)
+    return [*made, rotation(20), rotation(-35)[:, [2, 0, 1]]]
+
+
+def placed(direction: np.ndarray, spacing: tuple[float, ...] = (0.5, 0.7, 3.0)) -> np.ndarray:
+    made = np.eye(4)
+    made[:3, :3] = direction * np.array(spacing)
+    made[:3, 3] = (10.0, -20.0, 30.0)
+    return made
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("direction", [np.eye(3), np.diag([-1.0, 1, -1]), np.eye(3)[:, [2, 0, 1]], rotation(20)])
+def test_what_is_written_is_read_and_simpleitk_agrees(tmp_path: Path, suffix: str, direction: np.ndarray) -> None:
+    array = np.arange(5 * 7 * 9, dtype=np.int16).reshape(5, 7, 9)
+    path = tmp_path / f"scan{suffix}"
+    write_volume(path, Volume(array, placed(direction)))
+
+    volume = read_volume(path)
+    assert np.array_equal(volume.array, array)
+    assert np.allclose(volume.affine, placed(direction), atol=1e-5)
+    assert np.allclose(volume.spacing, (0.5, 0.7, 3.0), atol=1e-6)
+
+    other = sitk.ReadImage(str(path))
+    assert np.array_equal(sitk.GetArrayFromImage(other), array)
+    assert np.allclose(other.GetOrigin(), volume.affine[:3, 3], atol=1e-5)
+    assert np.allclose(np.reshape(other.GetDirection(), (3, 3)) * other.GetSpacing(), volume.affine[:3, :3], atol=1e-5)
+
+
+@pytest.mark.parametrize("direction", directions())
+def test_axial_is_feet_up_front_back_right_left_whatever_the_storage(direction: np.ndarray) -> None:
+    shape = (4, 5, 6)
+    volume = Volume(np.zeros(shape), placed(direction))
+    k, j, i = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
+    world = np.einsum("wa,a...->w...", volume.affine[:3, :3], np.stack([i, j, k]))  # left, back, head
+    head, back, left = (volume.orientation.axial(world[w]) for w in (2, 1, 0))
+    assert (np.diff(head, axis=0) > 0).all()
+    assert (np.diff(back, axis=1) > 0).all()
+    assert (np.diff(left, axis=2) > 0).all()
+
+
+@pytest.mark.parametrize("direction", directions())
+def test_stored_undoes_axial(direction: np.ndarray) -> None:
+    array = np.random.default_rng(0).integers(0, 9, (4, 5, 6))
+    orientation = Orientation.of(placed(direction))
+    assert np.array_equal(orientation.stored(orientation.axial(array)), array)
+
+
+def test_axial_spacing_follows_the_axes() -> None:
+    volume = Volume(np.zeros((4, 5, 6)), placed(np.eye(3)[:, [2, 0, 1]], (3.0, 0.5, 0.7)))
+    assert np.allclose(volume.axial_spacing, (3.0, 0.7, 0.5))
+
+
+def test_sheared_nifti_is_read_and_only_nifti_can_hold_it(tmp_path: Path) -> None:
+    sheared = np.diag([0.5, 0.6, 3.0, 1.0])
+    sheared[0, 1] = 0.2
+    array = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    nib.Nifti1Image(array, sheared).to_filename(tmp_path / "s.nii.gz")
+    with pytest.raises(RuntimeError):  # the reason this path exists
+        sitk.ReadImage(str(tmp_path / "s.nii.gz"))
+    volume = read_volume(tmp_path / "s.nii.gz")
+    assert np.array_equal(volume.array, array.transpose())
+    write_volume(tmp_path / "again.nii.gz", volume)
+    assert np.allclose(read_volume(tmp_path / "again.nii.gz").affine, volume.affine, atol=1e-5)
+    with pytest.raises(SmgError, match=r"sheared, which only NIfTI can hold"):
+        write_volume(tmp_path / "again.mha", volume)
+
+
+@pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
+@pytest.mark.parametrize("dtype", ["<i2", ">i2", "<u1", "<f4", ">f8"])
+def test_both_niftis_and_both_byte_orders(tmp_path: Path, kind: type, dtype: str) -> None:
+    array = np.arange(60).reshape(3, 4, 5).astype(dtype)
+    image = kind(array, np.diag([-1, -1, 2, 1]), header=kind.header_class(endianness=dtype[0]))
+    image.to_filename(tmp_path / "s.nii.gz")
+    volume = read_volume(tmp_path / "s.nii.gz")
+    assert np.array_equal(volume.array, array.transpose())
+    assert np.allclose(volume.affine, np.diag([1, 1, 2, 1]))
+
+
+def test_scaled_voxels_units_and_missing_orientation_as_simpleitk_has_them(tmp_path: Path) -> None:
+    array = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    image = nib.Nifti1Image(array, np.diag([0.5, 0.6, 3, 1]))
+    image.header.set_slope_inter(2.0, 1.0)
+    image.header.set_xyzt_units("meter")
+    image.to_filename(tmp_path / "s.nii")
+    raw = bytearray((tmp_path / "s.nii").read_bytes())
+    raw[252:256] = bytes(4)  # qform_code, sform_code: no orientation at all
+    (tmp_path / "plain.nii").write_bytes(raw)
+    for name in ("s.nii", "plain.nii"):
+        ours, theirs = read_volume(tmp_path / name), sitk.ReadImage(str(tmp_path / name))
+        assert np.array_equal(ours.array, sitk.GetArrayFromImage(theirs))
+        assert np.allclose(ours.spacing, theirs.GetSpacing())
+        assert np.allclose(ours.affine[:3, :3], np.reshape(theirs.GetDirection(), (3, 3)) * theirs.GetSpacing())
+
+
+def test_a_fourth_dimension_of_one_is_dropped_and_any_other_refused(tmp_path: Path) -> None:
+    array = np.zeros((3, 4, 5, 1), np.int16)
+    nib.Nifti1Image(array, np.eye(4)).to_filename(tmp_path / "one.nii.gz")
+    assert read_volume(tmp_path / "one.nii.gz").array.shape == (5, 4, 3)
+    nib.Nifti1Image(np.zeros((3, 4, 5, 2), np.int16), np.eye(4)).to_filename(tmp_path / "four.nii.gz")
+    with pytest.raises(SmgError, match=r"four.nii.gz: has four dimensions; a scan has three"):
+        read_volume(tmp_path / "four.nii.gz")
+
+
+def test_no_field_of_a_source_survives(tmp_path: Path) -> None:
+    secret = b"DOE^JOHN 1950-01-01"
+    image = nib.Nifti1Image(np.arange(60, dtype=np.int16).reshape(3, 4, 5), np.eye(4))
+    image.header["descrip"] = secret
+    image.header["aux_file"] = secret
+    image.header["db_name"] = secret[:18]
+    image.header["intent_name"] = secret[:15]
+    image.header.extensions.append(nib.nifti1.Nifti1Extension("comment", secret))
+    image.to_filename(tmp_path / "s.nii.gz")
+    assert secret[:8] in gzip.decompress((tmp_path / "s.nii.gz").read_bytes())
+    for suffix in (".nii", ".nii.gz", ".mha", ".mhd", ".nrrd"):
+        write_volume(tmp_path / f"out{suffix}", read_volume(tmp_path / "s.nii.gz"))
+        raw = (tmp_path / f"out{suffix}").read_bytes()
+        assert secret[:8] not in (gzip.decompress(raw) if suffix == ".nii.gz" else raw)
+    header = nib.load(tmp_path / "out.nii.gz").header
+    assert not header.extensions
+    assert all(bytes(header[field]).strip(b"\0") == b"" for field in ("descrip", "aux_file", "db_name", "intent_name"))
+
+
+def test_a_scan_over_the_limit_costs_nothing(tmp_path: Path) -> None:
+    """Two thousand million voxels are announced; the bytes behind the header are never touched."""
+    header = nib.Nifti1Header()
+    header.set_data_shape((1024, 1024, 2048))
+    header.set_data_dtype(np.int16)
+    header["magic"] = b"n+1"
+    (tmp_path / "bomb.nii.gz").write_bytes(gzip.compress(header.binaryblock + bytes(4)) + b"never read")
+    with pytest.raises(SmgError, match=r"bomb.nii.gz: unpacks to 4.0 GiB, over the limit of 2.0 GiB"):
+        read_volume(tmp_path / "bomb.nii.gz")
+
+
+def test_a_header_that_lies_about_the_size_unpacks_no_more_than_it_says(tmp_path: Path) -> None:
+    image, _ = scan()
+    write_volume(tmp_path / "s.nii", image)
+    (tmp_path / "s.nii.gz").write_bytes(gzip.compress((tmp_path / "s.nii").read_bytes() + bytes(50_000_000)))
+    assert np.array_equal(read_volume(tmp_path / "s.nii.gz").array, image.array)
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.98])
+def test_a_file_cut_short_is_refused_in_every_format(tmp_path: Path, suffix: str, share: float, capfd) -> None:
+    image, _ = scan()
+    path = tmp_path / f"s{suffix}"
+    write_volume(path, image)
+    data = next(tmp_path.glob("*raw"), path)
+    whole = data.read_bytes()
+    data.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(SmgError) as error:
+        read_volume(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""  # and ITK's libraries say nothing of their own
+
+
+def test_a_flipped_bit_in_a_compressed_file_is_noticed(tmp_path: Path) -> None:
+    image, _ = scan()
+    write_volume(tmp_path / "s.nii.gz", image)
+    raw = bytearray((tmp_path / "s.nii.gz").read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    (tmp_path / "s.nii.gz").write_bytes(raw)
+    with pytest.raises(SmgError, match="corrupt|cut short"):
+        read_volume(tmp_path / "s.nii.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.nii.gz", b"hello" * 200, "not a NIfTI file"),
+        ("b.nii", b"", "too short for a NIfTI header"),
+        ("c.mha", b"hello" * 200, "not a scan that can be read"),
+        ("d.txt", b"hello", "not a scan: its name ends in none of"),
+    ],
+)
+def test_what_is_no_scan_says_so(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SmgError, match=sentence):
+        read_volume(tmp_path / name)
+    with pytest.raises(SmgError, match="no such file"):
+        read_volume(tmp_path / f"missing-{name}")
+
+
+def test_an_unusable_geometry_is_refused(tmp_path: Path) -> None:
+    header = nib.Nifti1Image(np.zeros((3, 4, 5), np.int16), np.eye(4))
+    header.to_filename(tmp_path / "s.nii")
+    raw = bytearray((tmp_path / "s.nii").read_bytes())
+    raw[280:296] = bytes(16)  # the sform's first row
+    (tmp_path / "s.nii").write_bytes(raw)
+    with pytest.raises(SmgError, match="geometry is unusable"):
+        read_volume(tmp_path / "s.nii")
+
+
+def test_writing_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image, _ = scan()
+    monkeypatch.setattr(nib.Nifti1Image, "to_filename", lambda self, path: (Path(path).write_bytes(b"half"), 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        write_volume(tmp_path / "s.nii.gz", image)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- DICOM ------------------------------------------------------------------------------------------------------------
+
+
+def write_dicom(folder: Path, array: np.ndarray, direction: np.ndarray, skip: int | None = None, series: str = "") -> None:
+    """A series as a scanner writes it: slices in files whose names say nothing of their order."""
+    folder.mkdir(exist_ok=True)
+    series, frame = series or generate_uid(), generate_uid()
+    normal = np.cross(direction[:, 0], direction[:, 1])
+    for number, pixels in enumerate(array):
+        if number == skip:
+            continue
+        data = pydicom.Dataset()
+        data.file_meta = pydicom.dataset.FileMetaDataset()
+        data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+        data.file_meta.MediaStorageSOPClassUID = MRImageStorage
+        data.file_meta.MediaStorageSOPInstanceUID = data.SOPInstanceUID = generate_uid()
+        data.SOPClassUID, data.Modality, data.PatientName = MRImageStorage, "MR", "DOE^JOHN"
+        data.StudyInstanceUID, data.SeriesInstanceUID, data.FrameOfReferenceUID = frame, series, frame
+        data.ImageOrientationPatient = [*direction[:, 0], *direction[:, 1]]
+        data.ImagePositionPatient = list(np.array([5.0, 6, 7]) + normal * 3.0 * number)
+        data.PixelSpacing, data.SliceThickness, data.InstanceNumber = [0.7, 0.5], 3.0, number + 1
+        data.Rows, data.Columns = pixels.shape
+        data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
+        data.BitsAllocated, data.BitsStored, data.HighBit, data.PixelRepresentation = 16, 16, 15, 0
+        data.PixelData = pixels.astype(np.uint16).tobytes()
+        data.save_as(folder / f"{(number * 7) % 11:03d}-{series[-4:]}.dcm", enforce_file_format=True)
+
+
+@pytest.mark.parametrize("direction", [np.eye(3), rotation(15), np.eye(3)[:, [1, 2, 0]]])
+def test_a_dicom_series_is_a_scan(tmp_path: Path, direction: np.ndarray) -> None:
+    array = np.random.default_rng(0).integers(0, 999, (6, 8, 10))
+    write_dicom(tmp_path / "series", array, direction)
+    assert is_scan(tmp_path / "series")
+    volume = read_volume(tmp_path / "series")
+    assert np.array_equal(volume.array, array)
+    assert np.allclose(volume.spacing, (0.5, 0.7, 3.0))
+    assert np.allclose(volume.affine[:3, 0], direction[:, 0] * 0.5, atol=1e-5)
+    assert mask_suffix(tmp_path / "series") == ".nii.gz"
+    write_volume(tmp_path / "mask.nii.gz", Volume((array > 500).astype(np.uint8), volume.affine))
+    assert same_grid(volume, read_volume(tmp_path / "mask.nii.gz")) is None
+    assert b"DOE" not in gzip.decompress((tmp_path / "mask.nii.gz").read_bytes())
+
+
+def test_dicom_faults(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).integers(0, 999, (6, 8, 10))
+    write_dicom(tmp_path / "gap", array, np.eye(3), skip=2)
+    with pytest.raises(SmgError, match=r"gap: its slices are not evenly spaced: one may be missing"):
+        read_header(tmp_path / "gap")
+    write_dicom(tmp_path / "two", array, np.eye(3), series=generate_uid())
+    write_dicom(tmp_path / "two", array, np.eye(3), series=generate_uid())
+    with pytest.raises(SmgError, match=r"two: holds 2 DICOM series; give each a folder of its own"):
+        read_header(tmp_path / "two")
+
+
+def test_grids_that_differ_say_how(tmp_path: Path) -> None:
+    image, mask = scan()
+    assert same_grid(image, mask) is None
+    assert same_grid(image, Volume(mask.array, mask.affine + 1e-4)) is None
+    assert same_grid(image, Volume(mask.array[1:], mask.affine)) == "sizes differ: 24 x 20 x 6 and 24 x 20 x 5"
+    moved = affine()
+    moved[2, 3] += 6.0
+    assert same_grid(image, Volume(mask.array, moved)) == "same size, but positions differ by up to 6.0 mm"
