@@ -1,0 +1,109 @@
+"""Prepared subjects on disk: one safetensors file each, named by what it was made from, and memory-mapped.
+
+The name is a hash of the source files' bytes and the options, so an entry can never be stale; it is written whole or
+not at all, so it can never be half; and it says nothing of the patient. The folder may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smg.errors import SmgError
+from smg.files import replacing
+from smg.prepare.grid import Grid
+from smg.sites.formats import Array, source_files
+from smg.sites.site import Subject
+
+if TYPE_CHECKING:
+    import torch
+
+FORMAT = 1  # of what an entry holds: raise it and every entry is made anew
+
+
+def cache_folder() -> Path:
+    """`SMG_CACHE`, or `smg` in the user's cache folder; readable by its owner alone, since it holds images."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smg"
+    folder = Path(os.environ.get("SMG_CACHE") or default)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise SmgError(f"{folder}: cannot keep prepared scans there ({error.strerror}); set SMG_CACHE") from None
+    return folder
+
+
+def key_of(subject: Subject, stored_options: dict[str, object]) -> str:
+    """A hash of every byte the entry is made from."""
+    whole = hashlib.sha256(json.dumps([FORMAT, stored_options], sort_keys=True).encode())
+    for path in (subject.image, subject.mask):
+        for file in source_files(path):
+            with file.open("rb") as opened:
+                whole.update(hashlib.file_digest(opened, "sha256").digest())
+        whole.update(b"|")
+    return whole.hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A prepared subject: arrays that stay on disk until they are touched, and where they lie in the scan."""
+
+    subject: Subject
+    images: torch.Tensor  # [slices, size, size] float32
+    labels: torch.Tensor  # [slices, size, size] uint8, class indices
+    foreground: tuple[bool, ...]  # for each slice, whether any foreground is in it
+    grid: Grid
+    content: str  # hash of the scan's voxels
+
+
+def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: str) -> None:
+    from safetensors.numpy import save_file
+
+    about = {
+        "foreground": labels.any(axis=(1, 2)).tolist(),
+        "shape": list(grid.shape),
+        "affine": grid.affine.tolist(),
+        "content": content,
+    }
+    with replacing(path) as temporary:
+        save_file({"images": images, "labels": labels}, temporary, metadata={"about": json.dumps(about)})
+
+
+def open_entry(path: Path, subject: Subject) -> Prepared | None:
+    """Map an entry into memory; None where there is none, or one that was cut short by something else than us."""
+    import numpy as np
+
+    try:
+        tensors, about = map_safetensors(path)
+        images, labels = tensors["images"], tensors["labels"]
+        shape = about["shape"]
+        grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), images.shape[-1])
+        return Prepared(subject, images, labels, tuple(about["foreground"]), grid, about["content"])
+    except (OSError, ValueError, KeyError, RuntimeError):
+        return None
+
+
+def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The file's tensors as views of one memory map that holds no file open (a site may have thousands)."""
+    import torch
+
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > size:
+            raise ValueError("cut short")
+        head = json.loads(file.read(length))
+    about = json.loads(head.pop("__metadata__")["about"])
+    if max(entry["data_offsets"][1] for entry in head.values()) + 8 + length != size:
+        raise ValueError("cut short")
+    whole = torch.UntypedStorage.from_file(str(path), shared=False, nbytes=size)
+    kinds = {"F32": torch.float32, "U8": torch.uint8}
+    tensors = {}
+    for name, entry in head.items():
+        start, end = (8 + length + offset for offset in entry["data_offsets"])
+        flat = torch.tensor([], dtype=torch.uint8).set_(whole)[start:end]  # type: ignore[arg-type]
+        tensors[name] = flat.view(kinds[entry["dtype"]]).view(entry["shape"])
+    return tensors, about

@@ -1,0 +1,106 @@
+"""A site prepared: every subject examined, turned into arrays of slices, and kept in the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from smg.errors import SmgError
+from smg.prepare.cache import Prepared, cache_folder, key_of, open_entry, write_entry
+from smg.prepare.grid import Grid
+from smg.prepare.options import Preparation
+from smg.sites.check import Examined, doubled, examine, on_all_cores
+from smg.sites.formats import Array
+from smg.sites.labels import Labels
+from smg.sites.site import Fault, Site, Subject
+from smg.sites.volume import LIMIT, Volume
+
+
+def prepare_site(
+    site: Site,
+    options: Preparation,
+    leave_out: bool = False,
+    cache: Path | None = None,
+    limit: int = LIMIT,
+    progress: Callable[[str], None] | None = None,
+) -> list[Prepared]:
+    """Every subject of the site as memory-mapped slices, from the cache where nothing has changed.
+
+    A site with faults is refused; with `leave_out`, the subjects that have them are left out instead.
+    """
+    folder = cache or cache_folder()
+    stored = options.stored()
+
+    def prepare(subject: Subject) -> Prepared | list[Fault]:
+        try:
+            path = folder / f"{key_of(subject, stored)}.safetensors"
+        except OSError as error:
+            return [Fault(site.name, subject.case, str(error.filename), error.strerror or str(error))]
+        if (ready := open_entry(path, subject)) is not None:
+            return ready
+        found = examine(subject, options.labels, limit, site.label_values)
+        if not found.faults:
+            _make(path, found, options)
+        return found.faults or open_entry(path, subject) or [_vanished(subject, path)]
+
+    prepared: list[Prepared] = []
+    faults = list(site.faults)
+    for done in on_all_cores(prepare, site.subjects):
+        if isinstance(done, Prepared):
+            prepared.append(done)
+        else:
+            faults += done
+        if progress:
+            progress(site.name)
+    twins = doubled((p.subject, p.content) for p in prepared)
+    faulty = {fault.subject for fault in twins}
+    _refuse(site, faults + twins, leave_out)
+    return [p for p in prepared if p.subject.case not in faulty]
+
+
+def prepare_scan(volume: Volume, options: Preparation) -> tuple[Array, Grid]:
+    """A scan's slices as the network sees them, and its grid, for the way back."""
+    shape = volume.array.shape
+    grid = Grid((shape[0], shape[1], shape[2]), volume.affine, options.size)
+    array = volume.array
+    if options.clip is not None:
+        array = np.clip(array, *np.percentile(array, options.clip))
+    return normalise(grid.image(array), (1, 2) if options.normalise == "slice" else (0, 1, 2)), grid
+
+
+def normalise(images: Array, axes: tuple[int, ...]) -> Array:
+    """Zero mean and unit variance over the axes, in place; what is constant becomes zero."""
+    images -= images.mean(axis=axes, keepdims=True, dtype=np.float64).astype(np.float32)
+    deviation = np.sqrt(np.square(images).mean(axis=axes, keepdims=True, dtype=np.float64)).astype(np.float32)
+    images /= np.where(deviation > 0, deviation, 1)
+    return images
+
+
+def prepare_mask(mask: Volume, grid: Grid, labels: Labels) -> Array:
+    return grid.classes(labels.index(mask.array))
+
+
+def _make(path: Path, found: Examined, options: Preparation) -> None:
+    assert found.image is not None  # else there were faults
+    assert found.mask is not None
+    images, grid = prepare_scan(found.image, options)
+    labels = prepare_mask(found.mask, grid, options.labels)
+    try:
+        write_entry(path, images, labels, grid, found.content)
+    except OSError as error:
+        raise SmgError(f"{path.parent}: cannot keep prepared scans there ({error.strerror}); set SMG_CACHE") from None
+
+
+def _vanished(subject: Subject, path: Path) -> Fault:
+    return Fault(subject.site, subject.case, str(path), "was written, but is gone or cannot be read back")
+
+
+def _refuse(site: Site, faults: list[Fault], leave_out: bool) -> None:
+    if faults and not leave_out:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise SmgError(
+            f"{faults[0]}{more}: site {site.name} has faults; `smg sites check` lists them, "
+            "--leave-out goes on without those subjects"
+        )
