@@ -1,0 +1,111 @@
+"""The loss equals MONAI's Dice + cross-entropy sample by sample, and behaves at the edges."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from smg.networks import segmentation_loss
+
+
+def _case(classes: int, batch: int = 3, size: int = 6, scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(batch, classes, size, size + 1, generator=generator, dtype=torch.float64)
+    return logits, torch.randint(0, max(classes, 2), (batch, size, size + 1), generator=generator)
+
+
+def _monais(logits: Tensor, labels: Tensor, smooth: float) -> Tensor:
+    from monai.losses import DiceCELoss
+
+    several = logits.shape[1] > 1
+    loss = DiceCELoss(
+        include_background=not several,
+        to_onehot_y=several,
+        softmax=several,
+        sigmoid=not several,
+        smooth_nr=smooth,
+        smooth_dr=smooth,
+    )
+    return torch.stack([loss(z[None], y[None, None].double()) for z, y in zip(logits, labels, strict=True)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    classes=st.integers(1, 4),
+    batch=st.integers(1, 4),
+    scale=st.floats(0.01, 30),
+    smooth=st.sampled_from([1.0, 1e-5]),
+    empty=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_equals_monais(classes: int, batch: int, scale: float, smooth: float, empty: bool, seed: int) -> None:
+    logits, labels = _case(classes, batch, scale=scale, seed=seed)
+    labels = torch.zeros_like(labels) if empty else labels
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = _monais(logits, labels, smooth)
+    torch.testing.assert_close(segmentation_loss(logits, labels, smooth), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_by_hand() -> None:
+    """Two pixels, p = 1/2 at both, the first is foreground: CE = log 2, Dice = (2 * 1/2 + 1) / (1 + 1 + 1)."""
+    loss = segmentation_loss(torch.zeros(1, 2, 1, 2), torch.tensor([[[1, 0]]]))
+    assert loss.shape == (1,)
+    assert loss.item() == pytest.approx(math.log(2) + 1 - 2 / 3)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_samples_do_not_touch_each_other(classes: int) -> None:
+    logits, labels = _case(classes)
+    alone = torch.cat([segmentation_loss(z[None], y[None]) for z, y in zip(logits, labels, strict=True)])
+    torch.testing.assert_close(segmentation_loss(logits, labels), alone, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_first_and_second_derivatives(classes: int) -> None:
+    logits, labels = _case(classes, batch=2, size=2)
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: segmentation_loss(z, labels), logits)
+    assert torch.autograd.gradgradcheck(lambda z: segmentation_loss(z, labels), logits)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3])
+@pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
+def test_a_slice_without_foreground_has_a_finite_gradient_that_removes_it(classes: int, scale: float) -> None:
+    logits, labels = _case(classes, scale=scale)
+    logits.requires_grad_()
+    loss = segmentation_loss(logits, torch.zeros_like(labels))
+    (gradient,) = torch.autograd.grad(loss.sum(), logits)
+    assert loss.isfinite().all()
+    assert gradient.isfinite().all()
+    if scale <= 1:
+        assert (gradient[:, -1] > 0).all()
+
+
+def test_perfect_is_nought_and_worst_is_large() -> None:
+    labels = torch.tensor([[[0, 1], [2, 1]]])
+    perfect = 50 * torch.nn.functional.one_hot(labels, 3).permute(0, 3, 1, 2).double()
+    assert segmentation_loss(perfect, labels).item() == pytest.approx(0, abs=1e-12)
+    assert segmentation_loss(perfect, (labels + 1) % 3).item() > 50
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int64])
+def test_labels_of_any_integer_type(dtype: torch.dtype) -> None:
+    logits, labels = _case(3)
+    assert torch.equal(segmentation_loss(logits, labels.to(dtype)), segmentation_loss(logits, labels))
+
+
+def test_half_precision_sums_do_not_overflow() -> None:
+    logits = torch.full((1, 2, 384, 384), 2.0, dtype=torch.float16)
+    assert segmentation_loss(logits, torch.ones(1, 384, 384, dtype=torch.uint8)).isfinite().all()
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        segmentation_loss(torch.zeros(2, 2, 4, 4), torch.zeros(2, 1, 4, 4, dtype=torch.long))
