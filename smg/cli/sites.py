@@ -1,0 +1,125 @@
+"""`smg sites`: make phantom sites, check sites, look at them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smg.cli.terminal import print_json, print_table, progress
+from smg.errors import SmgError
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and look at sites.")
+
+Data = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of sites, one site's folder, or a CSV file.")]
+LabelWords = Annotated[
+    list[str] | None,
+    typer.Option("--labels", help="Foreground values: `any`, `1,2`, or one `name=1` for each class."),
+]
+
+
+@app.command(epilog="Example: `smg sites synth phantoms --small`")
+def synth(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write the six sites into.")],
+    small: Annotated[bool, typer.Option("--small", help="6 subjects a site, not 30, 30, 19, 13, 12, 12.")] = False,
+    seed: Annotated[int, typer.Option(help="Another seed, other patients.", min=0)] = 0,
+) -> None:
+    """Write six phantom sites of prostate MRI, A to F: no download, no patient, a real shift between sites."""
+    make_phantoms(out, small, seed)
+    print(f"Six sites written to {out}. Next: smg sites check {out}")
+
+
+@app.command(epilog="Example: `smg sites check data/prostate`")
+def check(
+    data: Data,
+    labels: LabelWords = None,
+    limit: Annotated[float, typer.Option(help="The largest scan to read, in GiB unpacked.", min=0)] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Go through every subject of every site and list what is there and what is wrong. Exit 1 if anything is."""
+    if not run_check(data, labels or [], limit, as_json):
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: `smg sites show data/prostate --out sites.png`")
+def show(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")] = Path("sites.png"),
+    subjects: Annotated[int, typer.Option(help="How many subjects of each site.", min=1)] = 6,
+    augment: Annotated[
+        str | None, typer.Option(metavar="PRESET", help="Draw what the network sees, augmented: `mild` or `strong`.")
+    ] = None,
+    size: Annotated[int, typer.Option(help="With --augment: rows and columns of a prepared slice.", min=16)] = 192,
+    labels: LabelWords = None,
+    seed: Annotated[int, typer.Option(help="With --augment: another seed, other draws.", min=0)] = 0,
+) -> None:
+    """Draw one row a site: some subjects each, the mask's contour over the middle slice."""
+    from smg.prepare.options import Preparation
+    from smg.report.sites import augmented_tiles, draw_sites, plain_tiles
+    from smg.sites.labels import Labels
+    from smg.sites.layouts import find_sites
+
+    if out.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise SmgError(f"{out}: a picture's name ends in .png, .pdf or .svg")
+    parsed = Labels.parse(labels or [])
+    sites = [site for site in find_sites(data).values() if site.subjects]
+    if not sites:
+        raise SmgError(f"{data}: no subject has both an image and a mask; `smg sites check` says more")
+    if augment:
+        draw_sites(sites, out, augmented_tiles(augment, Preparation(size=size, labels=parsed), subjects - 1, seed), 1)
+    else:
+        draw_sites(sites, out, plain_tiles(parsed), subjects)
+    print(f"Drawn: {out}")
+
+
+def make_phantoms(out: Path, small: bool, seed: int) -> None:
+    from smg.sites.phantom import PROTOCOLS, SMALL, write_phantom_sites
+
+    total = sum(SMALL if small else p.subjects for p in PROTOCOLS.values())
+    with progress("drawing phantoms", total) as advance:
+        write_phantom_sites(out, seed=seed, small=small, progress=advance)
+
+
+def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -> bool:
+    """Check and print; whether all is well."""
+    from smg.sites.check import check_sites
+    from smg.sites.labels import Labels
+    from smg.sites.layouts import find_sites
+
+    labels = Labels.parse(label_words)
+    sites = find_sites(data)
+    with progress("checking", sum(len(site.subjects) for site in sites.values())) as advance:
+        result = check_sites(sites.values(), labels, int(limit * 2**30), advance)
+    if as_json:
+        print_json(result.as_json())
+        return not result.faults
+    columns = ("site", "subjects", "slices", "with foreground", "size", "spacing in mm", "intensity", "faults")
+    rows = [
+        (
+            name,
+            str(facts.subjects),
+            str(facts.slices),
+            str(facts.foreground_slices),
+            _span(facts.size),
+            _span(facts.spacing),
+            _span([[v] for v in facts.intensity], between=" .. "),
+            str(sum(fault.site == name for fault in result.faults)),
+        )
+        for name, facts in result.sites.items()
+    ]
+    print_table(columns, rows)
+    for fault in result.faults:
+        print(f"{fault.site} {fault.subject}: {fault}")
+    subjects = sum(facts.subjects for facts in result.sites.values())
+    faults = len(result.faults)
+    print(f"{len(rows)} sites, {subjects} subjects, {faults or 'no'} fault{'s' * (faults != 1)}")
+    return not result.faults
+
+
+def _span(span: list[list[float]], between: str = "-") -> str:
+    """`192 x 192`, or `0.73-0.83 x 0.73-0.83 x 2.2-3` where a number varies."""
+    if not span:
+        return "-"
+    pairs = zip(*span, strict=True)
+    return " x ".join(f"{low:.4g}" if low == high else f"{low:.4g}{between}{high:.4g}" for low, high in pairs)

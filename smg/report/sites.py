@@ -1,0 +1,94 @@
+"""A picture of sites: one row a site, some subjects each, the mask's contour over the slice in the middle of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smg.files import replacing
+from smg.prepare.options import Preparation
+from smg.prepare.site import prepare_mask, prepare_scan
+from smg.sites.check import on_all_cores
+from smg.sites.formats import Array
+from smg.sites.labels import Labels
+from smg.sites.site import Site, Subject
+from smg.sites.volume import read_volume
+
+CONTOURS = ("#ffb000", "#00c2ff", "#ff5ca8", "#7ee081")  # told apart by colour-blind readers, and on grey
+Tile = tuple[Array, Array, float]  # image, class indices, height of a pixel over its width
+Draw = Callable[[Subject], list[Tile]]
+
+
+def plain_tiles(labels: Labels) -> Draw:
+    """The scan as stored, seen axially."""
+
+    def draw(subject: Subject) -> list[Tile]:
+        image, mask = read_volume(subject.image), read_volume(subject.mask)
+        classes = labels.index(mask.axial())
+        middle = middle_slice(classes)
+        _, down, across = image.axial_spacing
+        return [(image.axial()[middle], classes[middle], down / across)]
+
+    return draw
+
+
+def augmented_tiles(preset: str, options: Preparation, count: int, seed: int) -> Draw:
+    """What the network sees: the prepared slice, then `count` augmentations of it."""
+    import torch
+
+    from smg.prepare.augment import Augmentation, augment
+
+    config = Augmentation.model_validate(preset)
+
+    def draw(subject: Subject) -> list[Tile]:
+        images, grid = prepare_scan(read_volume(subject.image), options)
+        classes = prepare_mask(read_volume(subject.mask), grid, options.labels)
+        middle = middle_slice(classes)
+        stack = torch.from_numpy(images[middle]).expand(count, 1, -1, -1)
+        drawn = augment(stack, torch.from_numpy(classes[middle]).expand(count, -1, -1), config, seed, 0, 0)
+        both = zip(drawn[0][:, 0].numpy(), drawn[1].numpy(), strict=True)
+        return [(images[middle], classes[middle], 1.0), *((image, label, 1.0) for image, label in both)]
+
+    return draw
+
+
+def middle_slice(classes: Array) -> int:
+    """The slice in the middle of those with foreground, or of all if there are none."""
+    inside = np.flatnonzero(classes.any(axis=(1, 2)))
+    return int(inside[len(inside) // 2]) if len(inside) else len(classes) // 2
+
+
+def draw_sites(sites: Iterable[Site], out: Path, draw: Draw, subjects: int) -> None:
+    """Write the picture, as PNG or whatever format the name's suffix asks of matplotlib."""
+    from matplotlib.figure import Figure
+
+    rows = []
+    for site in sites:
+        spread = np.linspace(0, len(site.subjects) - 1, min(subjects, len(site.subjects)))
+        chosen = [site.subjects[round(place)] for place in spread]
+        rows.append((site, [tile for tiles in on_all_cores(draw, chosen) for tile in tiles]))
+    columns = max(len(tiles) for _, tiles in rows)
+    figure = Figure(figsize=(1.9 * columns + 0.5, 1.95 * len(rows) + 0.1), facecolor="black")
+    figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0, hspace=0)
+    axes = figure.subplots(len(rows), columns, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for (site, tiles), line in zip(rows, axes, strict=True):
+        for axis, tile in zip(line, tiles, strict=False):
+            _draw_tile(axis, *tile)
+        label = f"{site.name}\n{len(site.subjects)} subjects"
+        line[0].text(-0.06, 0.5, label, color="white", rotation=90, ha="right", va="center", fontsize=9,
+                     transform=line[0].transAxes, linespacing=1.4)  # fmt: skip
+    with replacing(out) as temporary:
+        figure.savefig(temporary, format=out.suffix.lstrip(".") or "png", dpi=130, facecolor="black")
+
+
+def _draw_tile(axis: Any, image: Array, classes: Array, aspect: float) -> None:
+    low, high = np.percentile(image, (1, 99.5))
+    axis.imshow(image, cmap="gray", vmin=low, vmax=high, aspect=aspect, interpolation="bilinear")
+    for number in range(1, int(classes.max(initial=0)) + 1):
+        colour = CONTOURS[(number - 1) % len(CONTOURS)]
+        axis.contour(classes == number, levels=[0.5], colors=[colour], linewidths=1.1)
