@@ -11,16 +11,20 @@ from pathlib import Path
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; when the block ends well it is flushed to disk and takes the place of `path`."""
+def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
+    """A temporary path beside `path`; when the block ends well it takes the place of `path`.
+
+    It is flushed to disk first, unless it is only a cache (`durable=False`), which a power failure may take.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(descriptor)
     temporary = Path(name)
     try:
         yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+        if durable:
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

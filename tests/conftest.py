@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+# One thread each: the networks of tests are so small that more only wait for one another. Before torch is imported,
+# and for the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 

@@ -11,7 +11,7 @@ import typer
 from smg import __version__
 from smg.cli import sites
 from smg.cli.demo import demo
-from smg.errors import SmgError
+from smg.errors import SmgError, validation_line
 
 app = typer.Typer(
     name="smg",
@@ -46,6 +46,12 @@ def main() -> None:
         app()
     except SmgError as error:
         _fail(str(error))
+    except ValueError as error:
+        from pydantic import ValidationError
+
+        if not isinstance(error, ValidationError):
+            raise
+        _fail(validation_line(error))
     except BrokenPipeError:  # the reader of our output has gone, as `head` does: nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

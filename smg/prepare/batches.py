@@ -1,75 +1,141 @@
-"""Batches of slices, as a function of (seed, round, iteration).
+"""The batches of one iteration, by name: D of the incoming site, P of the replay, P_k of each site, halves of D ∪ P.
 
-The order of drawing is one endless sequence: the slices in a random order, then all of them in another, and so on.
-Iteration t takes the places t·B to (t+1)·B of it, wherever the process was started.
+A batch is a list of rows, and rows become arrays only when a gradient is asked for: a process of a data-parallel job
+loads just its share, and a method cannot tell whether a batch is in memory at all.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, pairwise
 
-import numpy as np
 import torch
 
-from smg.prepare.cache import Prepared
-from smg.prepare.options import Preparation
+from smg.prepare.augment import Augmentation, augment
+from smg.prepare.slices import Samples, Slices, endless
 from smg.randomness import numpy_generator
-from smg.sites.formats import Array
+
+Row = tuple[int, int, int]  # source (0 the incoming site, k the k-th before), slice of it, place in the iteration
 
 
 @dataclass(frozen=True)
 class Batch:
-    images: torch.Tensor  # [B, channels, N, N] float32
-    labels: torch.Tensor  # [B, N, N] uint8, class indices
+    """Some rows of an iteration, under the name that a step's report uses."""
+
+    name: str
+    rows: tuple[Row, ...]
+    iteration: Iteration = field(repr=False, compare=False)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.rows)
+
+    def load(self, share: slice = slice(None)) -> Samples:
+        """The rows, or a share of them, as arrays."""
+        return self.iteration.load(self.rows[share])
 
 
-class Slices:
-    """All slices of some prepared subjects that may be drawn, one after another."""
+@dataclass
+class Iteration:
+    """Every draw is a function of (seed, round, number); nothing is drawn that no one asks for."""
 
-    def __init__(self, subjects: Sequence[Prepared], options: Preparation) -> None:
-        self.subjects = subjects
-        self.channels = options.adjacent
-        self.places = [  # (subject, slice)
-            (number, index)
-            for number, subject in enumerate(subjects)
-            for index, foreground in enumerate(subject.foreground)
-            if foreground or options.empty_slices
-        ]
+    incoming_site: Slices
+    previous_sites: Sequence[Slices]  # the exemplars of each, or all there is for a method that keeps all
+    size: int
+    seed: int
+    round: int
+    number: int
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    replay_size: int | None = None  # as the incoming batch, unless said otherwise
+    _loaded: dict[Row, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
 
-    def __len__(self) -> int:
-        return len(self.places)
+    @cached_property
+    def incoming(self) -> Batch:
+        """D: a batch of the incoming site."""
+        return Batch("incoming", self._rows(0, self.incoming_site, self.size, first=0), self)
 
-    def gather(self, indices: Sequence[int] | Array) -> Batch:
-        """Copy the slices at these indices, and nothing else, from the memory map into one batch."""
-        size = self.subjects[0].images.shape[-1]
-        images = torch.empty(len(indices), self.channels, size, size)
-        labels = torch.empty(len(indices), size, size, dtype=torch.uint8)
-        for row, index in enumerate(indices):
-            number, slice_ = self.places[index]
-            subject = self.subjects[number]
-            last = len(subject.images) - 1
-            for channel in range(self.channels):  # a neighbour beyond the last slice is the last slice
-                neighbour = min(max(slice_ + channel - self.channels // 2, 0), last)
-                images[row, channel] = subject.images[neighbour]
-            labels[row] = subject.labels[slice_]
-        return Batch(images, labels)
+    @cached_property
+    def replay(self) -> Batch | None:
+        """P: a batch drawn evenly over all previous sites; None in the first round."""
+        sites = len(self.previous_sites)
+        if sites == 0:
+            return None
+        count = self.size if self.replay_size is None else self.replay_size
+        rows = []
+        for offset in range(count):
+            turn, place = divmod(self.number * count + offset, sites)  # in each turn every site comes once
+            site = endless(sites, turn * sites + place, "replay sites", self.seed, self.round)
+            source = self.previous_sites[site]
+            index = endless(len(source), turn, f"replay of {site}", self.seed, self.round)
+            rows.append((1 + site, index, self.size + offset))
+        return Batch("replay", tuple(rows), self)
 
-    def draw(self, count: int, purpose: str, seed: int, round: int, iteration: int) -> Batch:
-        """The batch of `count` slices that belongs to this iteration."""
-        return self.gather(draw_indices(len(self), count, purpose, seed, round, iteration))
+    @cached_property
+    def exemplars(self) -> tuple[Batch, ...]:
+        """P_k: a batch of each previous site."""
+        first = 2 * self.size + (self.replay_size or 0)
+        return tuple(
+            Batch(f"site {k}", self._rows(k, source, self.size, first + (k - 1) * self.size), self)
+            for k, source in enumerate(self.previous_sites, start=1)
+        )
+
+    @cached_property
+    def pooled(self) -> Batch:
+        """A batch over every slice of every site so far, of the size of D and P together."""
+        sources = [self.incoming_site, *self.previous_sites]
+        starts = list(accumulate((len(source) for source in sources), initial=0))
+        count, first = 2 * self.size, (2 + len(sources)) * self.size + (self.replay_size or 0)
+        rows = []
+        for offset in range(count):
+            index = endless(starts[-1], self.number * count + offset, "pooled", self.seed, self.round)
+            source = bisect_right(starts, index) - 1
+            rows.append((source, index - starts[source], first + offset))
+        return Batch("pooled", tuple(rows), self)
+
+    def union(self, *batches: Batch) -> Batch:
+        """C = D ∪ P."""
+        return Batch("union", tuple(row for batch in batches for row in batch.rows), self)
+
+    def split(self, *batches: Batch) -> tuple[Batch, Batch]:
+        """C cut at random into equal halves C_tr and C_te, anew in every iteration."""
+        rows = self.union(*batches).rows
+        order = numpy_generator("split", self.seed, self.round, self.number).permutation(len(rows))
+        half = len(rows) // 2
+        halves = order[:half], order[half:]
+        train, test = (tuple(rows[i] for i in part) for part in halves)
+        return Batch("virtual train", train, self), Batch("virtual test", test, self)
+
+    def shuffled(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The batches in an order that is random in every iteration."""
+        order = numpy_generator("order", self.seed, self.round, self.number).permutation(len(batches))
+        return [batches[i] for i in order]
+
+    def load(self, rows: Sequence[Row]) -> Samples:
+        """Rows as arrays; one that serves in two batches is read and augmented once."""
+        for source in {row[0] for row in rows}:
+            missing = [row for row in dict.fromkeys(rows) if row[0] == source and row not in self._loaded]
+            for start, stop in _runs([row[2] for row in missing]):
+                self._fetch(source, missing[start:stop])
+        images, labels = zip(*(self._loaded[row] for row in rows), strict=True)
+        return Samples(torch.stack(images), torch.stack(labels))
+
+    def _fetch(self, source: int, rows: list[Row]) -> None:
+        site = self.incoming_site if source == 0 else self.previous_sites[source - 1]
+        samples = site.gather([row[1] for row in rows])
+        place = (self.seed, self.round, self.number)
+        images, labels = augment(samples.images, samples.labels, self.augmentation, *place, first=rows[0][2])
+        self._loaded.update(zip(rows, zip(images, labels, strict=True), strict=True))
+
+    def _rows(self, number: int, source: Slices, count: int, first: int) -> tuple[Row, ...]:
+        purpose = f"site {number}" if number else "incoming"
+        places = range(self.number * count, (self.number + 1) * count)
+        indices = [endless(len(source), place, purpose, self.seed, self.round) for place in places]
+        return tuple((number, index, first + offset) for offset, index in enumerate(indices))
 
 
-def draw_indices(n: int, count: int, purpose: str, seed: int, round: int, iteration: int) -> Array:
-    """Places iteration·count ... of the endless sequence of permutations of n."""
-    places = np.arange(iteration * count, (iteration + 1) * count)
-    return np.array([_permutation(n, purpose, seed, round, int(p) // n)[int(p) % n] for p in places])
-
-
-@lru_cache(maxsize=256)
-def _permutation(n: int, purpose: str, seed: int, round: int, epoch: int) -> Array:
-    return numpy_generator(f"batches/{purpose}", seed, round, epoch).permutation(n)
+def _runs(places: list[int]) -> list[tuple[int, int]]:
+    """Where consecutive numbers start and stop, so that a run is augmented in one call."""
+    cuts = [0, *(i for i in range(1, len(places)) if places[i] != places[i - 1] + 1), len(places)]
+    return [(a, b) for a, b in pairwise(cuts) if a < b]

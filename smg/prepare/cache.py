@@ -68,7 +68,7 @@ def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: s
         "affine": grid.affine.tolist(),
         "content": content,
     }
-    with replacing(path) as temporary:
+    with replacing(path, durable=False) as temporary:
         save_file({"images": images, "labels": labels}, temporary, metadata={"about": json.dumps(about)})
 
 

@@ -72,8 +72,8 @@ def prepare_scan(volume: Volume, options: Preparation) -> tuple[Array, Grid]:
 
 def normalise(images: Array, axes: tuple[int, ...]) -> Array:
     """Zero mean and unit variance over the axes, in place; what is constant becomes zero."""
-    images -= images.mean(axis=axes, keepdims=True, dtype=np.float64).astype(np.float32)
-    deviation = np.sqrt(np.square(images).mean(axis=axes, keepdims=True, dtype=np.float64)).astype(np.float32)
+    images -= images.mean(axis=axes, keepdims=True)
+    deviation = np.sqrt(np.square(images).mean(axis=axes, keepdims=True))
     images /= np.where(deviation > 0, deviation, 1)
     return images
 

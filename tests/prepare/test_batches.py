@@ -1,70 +1,83 @@
-"""Batches as a function of (seed, round, iteration)."""
+"""D, P, P_k, and the halves of D ∪ P."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
 
-import numpy as np
-import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from smg.prepare.batches import Slices, draw_indices
-from smg.prepare.cache import Prepared
-from smg.prepare.options import Preparation
-from smg.prepare.site import prepare_site
-from smg.randomness import digest, numpy_generator, torch_generator
-from smg.sites.site import Site
-from tests.conftest import write_site
+from smg.prepare.augment import Augmentation, augment
+from tests.toys import iteration
 
 
-@pytest.fixture
-def prepared(tmp_path: Path) -> list[Prepared]:
-    return prepare_site(Site.find(write_site(tmp_path / "HK", 3)), Preparation(size=16))
+def test_names_sizes_and_sources() -> None:
+    batches = iteration(3, previous=3, size=5)
+    assert {row[0] for row in batches.incoming.rows} == {0}
+    assert batches.replay is not None
+    assert len(batches.replay) == 5
+    assert {row[0] for row in batches.replay.rows} <= {1, 2, 3}
+    assert [{row[0] for row in batch.rows} for batch in batches.exemplars] == [{1}, {2}, {3}]
+    assert [batch.name for batch in batches.exemplars] == ["site 1", "site 2", "site 3"]
+    assert iteration(previous=0).replay is None
+    assert iteration(previous=0).exemplars == ()
 
 
-def test_the_batch_of_an_iteration_does_not_depend_on_those_before(prepared: list[Prepared]) -> None:
-    slices = Slices(prepared, Preparation(size=16))
-    straight = [slices.draw(5, "incoming", 0, 2, t) for t in range(40)]
-    late = Slices(prepared, Preparation(size=16)).draw(5, "incoming", 0, 2, 37)
-    assert torch.equal(late.images, straight[37].images)
-    assert torch.equal(late.labels, straight[37].labels)
+def test_replay_is_drawn_evenly_over_sites_and_their_slices() -> None:
+    drawn = [row for number in range(30) for row in iteration(number, previous=3, size=4).replay.rows]  # type: ignore[union-attr]
+    assert Counter(row[0] for row in drawn) == {1: 40, 2: 40, 3: 40}
+    for site in (1, 2, 3):  # ten slices each, so each of them four times
+        assert set(Counter(row[1] for row in drawn if row[0] == site).values()) == {4}
 
 
-@given(n=st.integers(1, 30), count=st.integers(1, 7))
-def test_every_slice_once_before_any_twice(n: int, count: int) -> None:
-    drawn = np.concatenate([draw_indices(n, count, "incoming", 0, 1, t) for t in range(3 * n)])
-    for start in range(0, len(drawn) - n + 1, n):
-        assert sorted(drawn[start : start + n]) == list(range(n))
+def test_the_replay_batch_can_have_a_size_of_its_own() -> None:
+    batches = iteration(size=4, replay_size=2)
+    assert batches.replay is not None
+    assert (len(batches.incoming), len(batches.replay)) == (4, 2)
+    train, test = batches.split(batches.incoming, batches.replay)
+    assert (len(train), len(test)) == (3, 3)
 
 
-def test_seed_round_and_purpose_all_matter() -> None:
-    base = draw_indices(50, 20, "incoming", 0, 0, 0)
-    for other in (("incoming", 1, 0, 0), ("incoming", 0, 1, 0), ("replay", 0, 0, 0), ("incoming", 0, 0, 1)):
-        assert not np.array_equal(draw_indices(50, 20, *other), base)
+def test_halves_are_equal_disjoint_and_other_in_every_iteration() -> None:
+    halves = []
+    for number in range(6):
+        batches = iteration(number)
+        assert batches.replay is not None
+        train, test = batches.split(batches.incoming, batches.replay)
+        assert len(train) == len(test) == 4
+        assert set(train.rows) | set(test.rows) == set(batches.incoming.rows) | set(batches.replay.rows)
+        halves.append(tuple(sorted(row[2] for row in train.rows)))
+    assert len(set(halves)) > 3
 
 
-def test_draws_are_the_same_on_every_machine() -> None:
-    assert draw_indices(10, 5, "incoming", 0, 0, 0).tolist() == [1, 3, 4, 8, 0]
-    assert digest("a", 1) == 13722700206037900931
-    assert numpy_generator("x", 1, 2).integers(1000) == numpy_generator("x", 1, 2).integers(1000)
-    assert torch_generator("x", 1).initial_seed() != torch_generator("x", 2).initial_seed()
+def test_pooled_goes_evenly_over_every_slice_of_every_site() -> None:
+    drawn = [row[:2] for number in range(5) for row in iteration(number, previous=2, size=4).pooled.rows]
+    assert len(drawn) == len(set(drawn)) == 40  # four subjects and twice two, five slices each
 
 
-def test_empty_slices_can_be_left_out(prepared: list[Prepared]) -> None:
-    assert len(Slices(prepared, Preparation(size=16))) == 18
-    without = Slices(prepared, Preparation(size=16, empty_slices=False))
-    assert len(without) == 12
-    assert without.gather(range(12)).labels.flatten(1).any(1).all()
+def test_a_row_is_the_same_in_every_batch_and_read_once() -> None:
+    strong = Augmentation.preset("strong")
+    batches = iteration(2, augmentation=strong)
+    d, p = batches.incoming, batches.replay
+    assert p is not None
+    whole = {row: image for b in (d, p) for row, image in zip(b.rows, b.load().images, strict=True)}
+    for half in batches.split(d, p):
+        for row, image in zip(half.rows, half.load().images, strict=True):
+            assert torch.equal(image, whole[row])
+    assert len(batches._loaded) == 8
 
 
-def test_neighbours_as_channels(prepared: list[Prepared]) -> None:
-    slices = Slices(prepared, Preparation(size=16, adjacent=3))
-    batch = slices.gather([0, 7, 17])
-    images = [p.images for p in prepared]
-    assert batch.images.shape == (3, 3, 16, 16)
-    assert torch.equal(batch.images[0], images[0][[0, 0, 1]])  # the first slice is its own neighbour
-    assert torch.equal(batch.images[1], images[1][[0, 1, 2]])
-    assert torch.equal(batch.images[2], images[2][[4, 5, 5]])
-    assert torch.equal(batch.labels[1], prepared[1].labels[1])
+def test_a_share_of_a_batch_is_augmented_as_in_the_whole() -> None:
+    strong = Augmentation.preset("strong")
+    whole = iteration(2, augmentation=strong).incoming.load()
+    for share in (slice(0, 2), slice(2, 4), slice(1, 2)):
+        part = iteration(2, augmentation=strong).incoming.load(share)
+        assert torch.equal(part.images, whole.images[share])
+        assert torch.equal(part.labels, whole.labels[share])
+
+
+def test_augmentation_is_that_of_the_iteration() -> None:
+    mild = Augmentation.preset("mild")
+    plain, augmented = iteration(4).incoming.load(), iteration(4, augmentation=mild).incoming.load()
+    images, labels = augment(plain.images, plain.labels, mild, 0, 1, 4)
+    assert torch.equal(augmented.images, images)
+    assert torch.equal(augmented.labels, labels)

@@ -1,0 +1,245 @@
+"""Augmentation of a whole batch at once, on its device, as a function of (seed, round, iteration).
+
+First where every pixel comes from: rotation, scale, shift, flip and elastic warp compose into one sampling grid. Then,
+in the order a scanner works in, what the coil and the sequence make of the tissue (shading, gamma, contrast) and what
+the acquisition loses (blur, resolution, noise).
+
+A sample draws from a generator of its own, and always draws everything. So what befalls it depends neither on the other
+samples nor on which effects are on, and a batch divided among processes is augmented as it would be in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+from smg.prepare.effects import PRESETS, Augmentation, Chance, Effect
+from smg.randomness import torch_generator
+
+__all__ = ["PRESETS", "Augmentation", "Chance", "Effect", "augment"]
+
+EFFECTS = tuple(Augmentation.model_fields)
+MOVES = ("rotation", "scale", "shift", "flip", "elastic")
+# Control points along a side of the two smooth fields: tissue bends by the organ, a coil shades the whole view.
+WARP_KNOTS, BIAS_KNOTS = 7, 5
+TINY = 1e-6
+
+
+def augment(
+    images: Tensor, labels: Tensor, config: Augmentation, seed: int, round: int, iteration: int, *, first: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Augment images [B, C, N, N] and their labels [B, N, N]; the inputs are left as they are.
+
+    `first` is the place in the iteration of the batch's first sample: give each part of a divided batch, and each
+    batch of an iteration that has several, places of its own, lest two samples share their augmentation.
+    """
+    if len(images) == 0 or not any(getattr(config, name).active for name in EFFECTS):
+        return images, labels
+    places = [(seed, round, iteration, first + sample) for sample in range(len(images))]
+    draw = _draw(config, places)
+    images, labels = _move(images, labels, draw, config)
+    images = _shade(images, draw, config)
+    images = _stretch(images, draw, config)
+    images = _coarsen(images, draw, config)
+    return _add_noise(images, draw, config, places), labels
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What fell for each sample: for each effect two dials in -1 .. 1, both zero where it is not applied."""
+
+    dials: dict[str, Tensor]  # name: [B, 2], of which most effects read the first
+    warp: Tensor  # control points [B, 2, WARP_KNOTS, WARP_KNOTS]
+    bias: Tensor  # control points [B, 1, BIAS_KNOTS, BIAS_KNOTS]
+
+    def hits(self, *names: str) -> Tensor:
+        """Which samples any of these effects is applied to."""
+        return torch.stack([self.dials[name].any(1) for name in names]).any(0)
+
+
+def _draw(config: Augmentation, places: Sequence[tuple[int, ...]]) -> Draw:
+    """Drawn on the CPU, so that the same falls whatever the batch's device is."""
+    count = len(EFFECTS)
+    parts = [count, 2 * count, 2 * WARP_KNOTS**2, BIAS_KNOTS**2]
+    drawn = torch.stack([torch.rand(sum(parts), generator=torch_generator("augment", *place)) for place in places])
+    coins, dials, warp, bias = torch.split(drawn, parts, dim=1)
+    effects = [getattr(config, name) for name in EFFECTS]
+    hit = coins < torch.tensor([effect.probability if effect.active else 0.0 for effect in effects])
+    dials = (2 * dials - 1).reshape(-1, count, 2) * hit[:, :, None]
+    return Draw(
+        dials=dict(zip(EFFECTS, dials.unbind(1), strict=True)),
+        warp=(2 * warp - 1).reshape(-1, 2, WARP_KNOTS, WARP_KNOTS),
+        bias=(2 * bias - 1).reshape(-1, 1, BIAS_KNOTS, BIAS_KNOTS),
+    )
+
+
+def _factor(effect: Effect, dial: Tensor) -> Tensor:
+    """A factor between 1/(1+s) and 1+s, as likely to divide as to multiply."""
+    return torch.pow(1 + effect.strength, dial)
+
+
+def _each(values: Tensor, images: Tensor) -> Tensor:
+    """One value a sample, where the images are and in a shape that spreads over them."""
+    return values.to(images.device)[:, None, None, None]
+
+
+# Where every pixel comes from
+
+
+def _move(images: Tensor, labels: Tensor, draw: Draw, config: Augmentation) -> tuple[Tensor, Tensor]:
+    """Sample images and labels on one grid, so that they cannot part.
+
+    Beyond the slice its edge goes on: zeros would draw a frame in the mean's grey, and a mirror a second anatomy.
+    """
+    hits = draw.hits(*MOVES)
+    if not hits.any():
+        return images, labels
+    classes = torch.bincount(labels.flatten()).nonzero()[:, 0].to(labels.dtype)
+    shares = (labels[:, None] == classes[:, None, None]).to(images.dtype)
+    layers = torch.cat([images, shares], dim=1)
+    layers = grid_sample(layers, _grid(images, draw, config), padding_mode="border", align_corners=False)
+    moved, shares = layers[:, : images.shape[1]], layers[:, images.shape[1] :]
+    hits = _each(hits, images)
+    return torch.where(hits, moved, images), torch.where(hits[:, 0], _largest_share(shares, classes), labels)
+
+
+def _largest_share(shares: Tensor, classes: Tensor) -> Tensor:
+    """The class [B, N, N] with the largest share [B, K, N, N] of each pixel.
+
+    Nearest would need no shares, and is further from the truth: 0.958 DSC against 0.967 on glands at 64 x 64, both
+    compared with the same warp at twelve times the resolution. A loop: argmax across planes takes ten times as long.
+    """
+    most, winner = shares[:, 0], classes[0].expand_as(shares[:, 0])
+    for share, label in zip(shares.unbind(1)[1:], classes[1:], strict=True):
+        most, winner = torch.maximum(most, share), torch.where(share > most, label, winner)
+    return winner
+
+
+def _grid(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
+    """For every pixel of the result the place it is read from: [B, N, N, (x, y)], the slice reaching from -1 to 1."""
+    size = images.shape[-1]
+    at = (torch.arange(size, device=images.device) * 2 + 1) / size - 1
+    there = _way_back(draw, config).to(images.device)[:, :, :, None, None]
+    grid = there[:, :, 0] * at + there[:, :, 1] * at[:, None] + there[:, :, 2]
+    if draw.hits("elastic").any():
+        reach = 2 * config.elastic.strength * draw.dials["elastic"][:, 0].abs()
+        grid = grid + _each(reach, images) * _smooth(draw.warp.to(images.device), size)
+    return grid.movedim(1, -1)
+
+
+def _way_back(draw: Draw, config: Augmentation) -> Tensor:
+    """The affine map [B, 2, 3] from a pixel of the result to its source; the flip is of x, the patient's left-right."""
+    angle = torch.deg2rad(config.rotation.strength * draw.dials["rotation"][:, 0])
+    factor = _factor(config.scale, draw.dials["scale"][:, 0])
+    mirror = 1 - 2 * draw.hits("flip").float()
+    x, y = (2 * config.shift.strength * draw.dials["shift"]).unbind(1)
+    cos, sin = angle.cos() / factor, angle.sin() / factor
+    return torch.stack([mirror * cos, mirror * sin, x, -sin, cos, y], dim=1).reshape(-1, 2, 3)
+
+
+def _smooth(knots: Tensor, size: int) -> Tensor:
+    """Fields [B, K, N, N] of cubic splines over control points [B, K, k, k], scaled to a largest value of one."""
+    basis = _spline_basis(size, knots.shape[-1]).to(knots.device)
+    field = basis @ knots @ basis.T
+    return field / field.abs().amax((1, 2, 3), keepdim=True).clamp_min(TINY)
+
+
+@lru_cache(maxsize=16)
+def _spline_basis(size: int, knots: int) -> Tensor:
+    """Weights [size, knots] of a uniform cubic B-spline at the pixels' centres; the outer knots lie beyond the edge."""
+    at = (torch.arange(size) + 0.5) / size * (knots - 3) + 1
+    far = (at[:, None] - torch.arange(knots)).abs()
+    return torch.where(far < 1, 2 / 3 - far**2 + far**3 / 2, (2 - far).clamp_min(0) ** 3 / 6)
+
+
+# What the coil and the sequence make of the tissue
+
+
+def _shade(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
+    """Coil shading, then gamma, with the sample's mean and deviation put back after.
+
+    Both need a black to start from, which a normalised image has lost: the sample's darkest pixel stands for it.
+    """
+    hits = draw.hits("bias", "gamma")
+    if not hits.any():
+        return images
+    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+    unit = ((images - low) / (high - low).clamp_min(TINY)).clamp(0, 1)
+    if draw.hits("bias").any():
+        reach = _each(draw.dials["bias"][:, 0].abs(), images)
+        unit = unit * _factor(config.bias, reach * _smooth(draw.bias.to(images.device), images.shape[-1]))
+        unit = unit / unit.amax((1, 2, 3), keepdim=True).clamp_min(TINY)  # lest a large gain to a large power overflow
+    unit = unit.pow(_each(_factor(config.gamma, draw.dials["gamma"][:, 0]), images))
+    mean, deviation = _moments(images)
+    new_mean, new_deviation = _moments(unit)
+    shaded = (unit - new_mean) * (deviation / new_deviation.clamp_min(TINY)) + mean
+    return torch.where(_each(hits, images), shaded, images)
+
+
+def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each sample."""
+    mean = images.mean((1, 2, 3), keepdim=True)
+    return mean, (images - mean).square().mean((1, 2, 3), keepdim=True).sqrt()
+
+
+def _stretch(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
+    """Contrast about the mean, cut at the sample's range as a display window would."""
+    hits = draw.hits("contrast")
+    if not hits.any():
+        return images
+    low, high = images.amin((1, 2, 3), keepdim=True), images.amax((1, 2, 3), keepdim=True)
+    mean = images.mean((1, 2, 3), keepdim=True)
+    factor = _each(_factor(config.contrast, draw.dials["contrast"][:, 0]), images)
+    stretched = ((images - mean) * factor + mean).clamp(low, high)
+    return torch.where(_each(hits, images), stretched, images)
+
+
+# What the acquisition loses
+
+
+def _coarsen(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
+    """Blur and lowered resolution: both are linear and the same along rows and columns, so one matrix a sample."""
+    hits = draw.hits("blur", "resolution")
+    if not hits.any():
+        return images
+    size = images.shape[-1]
+    sigma = _each(config.blur.strength * draw.dials["blur"][:, 0].abs(), images)
+    factor = _each(_factor(config.resolution, draw.dials["resolution"][:, 0].abs()), images)
+    matrix = _larger_pixels(factor, size) @ _gaussian(sigma, size)
+    return torch.where(_each(hits, images), matrix @ images @ matrix.mT, images)
+
+
+def _gaussian(sigma: Tensor, size: int) -> Tensor:
+    """Matrices [B, 1, N, N] that blur a line of pixels; the identity where sigma is zero."""
+    at = torch.arange(size, device=sigma.device)
+    apart = ((at[:, None] - at) / sigma.clamp_min(TINY)).abs()
+    weights = torch.exp(-(apart.clamp_max(4) ** 2) / 2) * (apart < 4)  # the far tail is denormal: tenfold the time
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def _larger_pixels(factor: Tensor, size: int) -> Tensor:
+    """Matrices [B, 1, N, N] that average a line over pixels `factor` times as long and interpolate back."""
+    at = torch.arange(size, device=factor.device)
+    centres = (at[:, None] + 0.5) * factor - 0.5  # [B, 1, N, 1]; the last of the larger pixels lie beyond the line
+    overlap = ((factor + 1) / 2 - (centres - at).abs()).clamp(0, 1)
+    total = overlap.sum(-1, keepdim=True)
+    average = overlap / total.clamp_min(TINY)
+    nearness = (1 - (centres - at).abs() / factor).clamp_min(0) * (total > TINY)
+    return (nearness / nearness.sum(-2, keepdim=True)).mT @ average
+
+
+def _add_noise(images: Tensor, draw: Draw, config: Augmentation, places: Sequence[tuple[int, ...]]) -> Tensor:
+    """Gaussian noise, white and independent between slices, as thermal noise is where there is signal."""
+    hits = draw.hits("noise")
+    if not hits.any():
+        return images
+    device = images.device
+    noise = torch.zeros_like(images)
+    for sample in hits.nonzero()[:, 0].tolist():
+        noise[sample].normal_(generator=torch_generator("augment noise", *places[sample], device=device))
+    return images + noise * _each(config.noise.strength * draw.dials["noise"][:, 0].abs(), images)

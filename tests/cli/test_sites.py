@@ -1,0 +1,114 @@
+"""The commands as a user types them, in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import write_site
+
+SMG = Path(sys.executable).with_name("smg")
+
+
+def smg(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SMG, *map(str, words)], capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
+
+
+def test_check_prints_a_table_and_exits_0(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 4)
+    result = smg("sites", "check", tmp_path)
+    assert result.returncode == 0
+    assert "HK" in result.stdout
+    assert "24 x 20" in result.stdout
+    assert "1 sites, 4 subjects, no faults" in result.stdout
+    assert "checking 4/4" in result.stderr
+
+
+def test_check_names_each_fault_and_exits_1(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 3)
+    (tmp_path / "HK" / "Case01_segmentation.nii.gz").unlink()
+    result = smg("sites", "check", tmp_path)
+    assert result.returncode == 1
+    assert f"HK Case01: {tmp_path}/HK/Case01.nii.gz: image without mask" in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_check_as_json(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 3)
+    (tmp_path / "HK" / "Case01.nii.gz").write_bytes(b"no scan")
+    result = smg("sites", "check", tmp_path, "--json")
+    assert result.returncode == 1
+    told = json.loads(result.stdout)
+    assert told["sites"]["HK"]["subjects"] == 3
+    assert told["sites"]["HK"]["slices"] == 12
+    assert told["faults"] == [
+        {
+            "site": "HK",
+            "subject": "Case01",
+            "file": str(tmp_path / "HK" / "Case01.nii.gz"),
+            "reason": "too short for a NIfTI header",
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("sites", "check", "nowhere"), 1, "smg: nowhere: no such file or folder"),
+        (("sites", "check", "."), 1, "smg: .: no site found; a site is a folder of scans"),
+        (("sites", "check", "HK", "--labels", "one"), 1, "smg: labels 'one': give 'any'"),
+        (("sites", "show", "HK", "--out", "x.jpeg"), 1, "smg: x.jpeg: a picture's name ends in .png, .pdf or .svg"),
+        (("sites", "show", "HK", "--augment", "wild"), 1, "wild"),
+        (("sites", "show", "HK", "--out", "/proc/x.png"), 1, "smg: /proc"),
+        (("sites", "chekc", "HK"), 2, "No such command"),
+        (("sites", "check"), 2, "Missing argument"),
+    ],
+)
+def test_mistakes_get_one_line(tmp_path: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
+    write_site(tmp_path / "elsewhere" / "HK", 1)
+    here = tmp_path / "elsewhere" if "HK" in words else tmp_path
+    (tmp_path / "empty").mkdir()
+    result = smg(*words, cwd=tmp_path / "empty" if "." in words else here)
+    assert result.returncode == code
+    assert sentence in result.stderr
+    assert "Traceback" not in result.stderr
+    if code == 1:
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [("show",), ("show", "--augment", "mild", "--subjects", "3")])
+def test_show_draws_a_picture(tmp_path: Path, words: tuple[str, ...]) -> None:
+    write_site(tmp_path / "HK", 3)
+    result = smg("sites", words[0], tmp_path, "--out", tmp_path / "s.png", *words[1:])
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_help_has_an_example_and_imports_nothing_heavy() -> None:
+    for words in ((), ("demo",), ("sites",), ("sites", "check"), ("sites", "show"), ("sites", "synth")):
+        result = smg(*words, "--help")
+        assert result.returncode == 0
+        assert len(words) < 2 or "Example" in result.stdout
+    probe = "import sys, smg.cli; print([m for m in ('torch', 'monai', 'scipy', 'SimpleITK', 'nibabel', 'numpy') if m in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", probe], text=True).strip() == "[]"
+
+
+def test_output_cut_off_by_head_is_no_error(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 2)
+    line = f"{SMG} sites check {tmp_path} --json | head -1"
+    result = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    (tmp_path / "HK").mkdir(mode=0o000)
+    result = smg("sites", "check", tmp_path / "HK")
+    assert result.returncode == 1
+    assert "Permission denied" in result.stderr

@@ -1,0 +1,29 @@
+"""From nothing to checked, prepared sites: phantoms, and the real ones where they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.test_sites import smg
+
+
+def test_the_demo_makes_checks_and_draws_phantom_sites(tmp_path: Path) -> None:
+    result = smg("demo", "--out", tmp_path / "demo")
+    assert result.returncode == 0, result.stderr
+    assert "6 sites, 36 subjects, no faults" in result.stdout
+    assert (tmp_path / "demo" / "sites.png").stat().st_size > 100_000
+
+
+def test_the_real_sites_are_sound(real_data: Path) -> None:
+    result = smg("sites", "check", real_data, "--json")
+    assert result.returncode == 0
+    told = json.loads(result.stdout)
+    assert told["faults"] == []
+    assert {name: (site["subjects"], site["foreground_slices"]) for name, site in told["sites"].items()} == {
+        "RUNMC": (30, 422),
+        "HCRUDB": (19, 468),
+        "UCL": (13, 175),
+        "BIDMC": (12, 261),
+        "HK": (12, 158),
+    }
