@@ -1,0 +1,1 @@
+"""Flat parameters, the gradient oracle, the optimiser's step."""

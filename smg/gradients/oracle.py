@@ -1,0 +1,166 @@
+"""The gradient oracle: g(Θ; B), the gradient at any Θ of the mean loss over a batch, answered by this process.
+
+The network is never disturbed. It is called as a function of Θ, so a pass at shifted parameters leaves its own where
+they are; and buffers (the running statistics of batch norm) move only in a real pass, which is one at the network's own
+Θ, never in a virtual one. A parameter that got no gradient counts as zeros.
+
+Under `torch.distributed` each process answers for its share of the rows and a call ends with one all-reduce, so that N
+processes with a batch each equal one process with N times the batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from smg.errors import SmgError
+from smg.gradients.flat import flatten, pieces
+from smg.networks.loss import segmentation_loss
+from smg.prepare.batches import Batch
+from smg.prepare.slices import Samples
+from smg.randomness import digest
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # logits, labels -> one loss a sample
+Precision = Literal["float32", "bfloat16"]
+
+
+class Gradient(Protocol):
+    """All that a method knows of who answers."""
+
+    def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
+        """g(Θ; B)."""
+
+    def linear(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """g(Θ; B), and v -> H(Θ; B) v, the product with the Hessian."""
+
+    def preconditioned(self, gradient: Tensor) -> Tensor:
+        """The gradient as the outer optimiser scales it: g / (√v̂ + ε)."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one pass told: kept for the step's report."""
+
+    batch: str
+    virtual: bool  # at shifted parameters
+    loss: Tensor
+    gradient: Tensor
+
+
+@dataclass
+class Oracle:
+    """g(Θ; B) from a network and a loss, on the network's device."""
+
+    network: nn.Module
+    loss: Loss = segmentation_loss
+    micro_batch: int | None = None  # rows that fit in memory at once; more are done in turns, with the same result
+    precision: Precision = "float32"  # of the passes, on a GPU; Θ and gradients stay as they are
+    scale: Callable[[Tensor], Tensor] | None = None  # the optimiser's, for preconditioned inner steps
+    place: tuple[int, ...] = (0, 0, 0)  # (seed, round, iteration): what dropout draws from
+    answers: list[Answer] = field(default_factory=list)
+    theta: Tensor = field(init=False)  # the network's own
+
+    def __post_init__(self) -> None:
+        self.theta = flatten(self.network)
+        if self.precision != "float32" and self.theta.device.type == "cpu":
+            raise SmgError(f"precision {self.precision} is for a GPU; on a CPU use float32")  # some CPUs would crash
+        self.network.train()
+        self._drops = any(getattr(m, "p", 0) for m in self.network.modules() if "Dropout" in type(m).__name__)
+
+    def at(self, *place: int) -> None:
+        """Begin an iteration."""
+        self.place, self.answers = place, []
+
+    def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
+        at = theta.detach().requires_grad_()
+        total, loss = torch.zeros_like(theta), theta.new_zeros(())
+        for samples, weight in self._turns(batch):
+            share = self._loss(at, samples, virtual=theta is not self.theta) * weight
+            (gradient,) = torch.autograd.grad(share, at)
+            total, loss = gradient if weight == 1 else total + gradient, loss + share.detach()
+        return self._agreed(total, loss, batch, theta)
+
+    def linear(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        at = theta.detach().requires_grad_()
+        total, loss = torch.zeros_like(theta), theta.new_zeros(())
+        for samples, weight in self._turns(batch):
+            share = self._loss(at, samples, virtual=theta is not self.theta) * weight
+            total = total + torch.autograd.grad(share, at, create_graph=True)[0]
+            loss = loss + share.detach()
+
+        def hessian(vector: Tensor) -> Tensor:
+            if not total.requires_grad:  # a process that has no row of this batch
+                return _summed(torch.zeros_like(vector))
+            (product,) = torch.autograd.grad(total, at, vector, retain_graph=True, materialize_grads=True)
+            return _summed(product)
+
+        return self._agreed(total.detach(), loss, batch, theta), hessian
+
+    def preconditioned(self, gradient: Tensor) -> Tensor:
+        if self.scale is None:
+            raise ValueError("a preconditioned inner step needs the outer optimiser's scale")
+        return self.scale(gradient)
+
+    def _turns(self, batch: Batch) -> Iterator[tuple[Samples, float]]:
+        """This process's rows, as many at a time as fit, each turn with its weight in the mean over all rows."""
+        size = distributed.get_world_size() if distributed.is_initialized() else 1
+        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        mine = range(rank * len(batch) // size, (rank + 1) * len(batch) // size)
+        for start in range(mine.start, mine.stop, self.micro_batch or max(len(mine), 1)):
+            stop = min(start + (self.micro_batch or len(mine)), mine.stop)
+            yield batch.load(slice(start, stop)), (stop - start) / len(batch)
+
+    def _loss(self, theta: Tensor, samples: Samples, virtual: bool) -> Tensor:
+        """The mean loss over the samples, as a function of Θ."""
+        images = samples.images.to(theta.device, theta.dtype, non_blocking=True)
+        labels = samples.labels.to(theta.device, non_blocking=True)
+        state = pieces(self.network, theta)
+        if virtual:  # statistics may move in copies only
+            state |= {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+        with self._dropout(), torch.autocast(theta.device.type, torch.bfloat16, self.precision == "bfloat16"):
+            logits = functional_call(self.network, state, (images,))
+        return self.loss(logits, labels).mean()
+
+    def _agreed(self, gradient: Tensor, loss: Tensor, batch: Batch, theta: Tensor) -> Tensor:
+        """Sum over processes, in one all-reduce, and keep what the report needs."""
+        virtual = theta is not self.theta
+        if distributed.is_initialized():
+            both = _summed(torch.cat([gradient, loss[None]]))
+            gradient, loss = both[:-1], both[-1]
+            if not virtual:
+                self._average_buffers()
+        self.answers.append(Answer(batch.name, virtual, loss, gradient))
+        return gradient
+
+    def _average_buffers(self) -> None:
+        """Running statistics that each process moved by its own rows become one again."""
+        for buffer in self.network.buffers():
+            if buffer.is_floating_point():
+                buffer.copy_(_summed(buffer) / distributed.get_world_size())
+
+    @contextlib.contextmanager
+    def _dropout(self) -> Iterator[None]:
+        """Dropout draws from torch's global generator: seed it by place and pass, and put it back."""
+        if not self._drops:
+            yield
+            return
+        devices = [self.theta.device] if self.theta.device.type == "cuda" else []
+        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(digest("dropout", *self.place, len(self.answers), rank) >> 1)
+            yield
+
+
+def _summed(vector: Tensor) -> Tensor:
+    """The sum over processes; the vector itself where there is one."""
+    if distributed.is_initialized():
+        vector = vector.clone()
+        distributed.all_reduce(vector)
+    return vector

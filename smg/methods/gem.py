@@ -1,0 +1,45 @@
+"""GEM: gradient episodic memory (Lopez-Paz and Ranzato, 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
+from torch import Tensor
+
+from smg.gradients.oracle import Gradient
+from smg.methods.base import Method, register
+from smg.prepare.batches import Iteration
+
+
+@register("gem")
+@dataclass(frozen=True)
+class GEM(Method):
+    """z = argmin ½ ‖z - g‖²  such that  z · g_k ≥ 0 for every previous site k,  g = g(Θ; D), g_k = g(Θ; P_k)
+
+    margin: how far inside the constraints the solution is pushed (0.5 in the published code).
+    ridge: what is added to the Gram matrix's diagonal, for a unique solution.
+    """
+
+    margin: float = 0.5
+    ridge: float = 1e-3
+
+    def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
+        g = grad(theta, batches.incoming)
+        memory = torch.stack([grad(theta, p_k) for p_k in batches.exemplars])
+        products = (memory.double() @ g.double()).cpu().numpy()
+        if (products >= 0).all():
+            return g
+        gram = (memory.double() @ memory.double().T).cpu().numpy()
+        v = dual(gram + self.ridge * np.eye(len(gram)), products, self.margin)
+        return g + (torch.from_numpy(v).to(memory) @ memory)
+
+
+def dual(gram: np.ndarray, products: np.ndarray, margin: float) -> np.ndarray:
+    """argmin ½ vᵀPv + (Gg)ᵀv over v ≥ margin, as non-negative least squares: P = LLᵀ, v = u + margin."""
+    lower = np.linalg.cholesky(gram)
+    target = -solve_triangular(lower, products + gram @ np.full(len(gram), margin), lower=True)
+    return nnls(lower.T, target)[0] + margin

@@ -1,0 +1,31 @@
+"""SGA, optimised by Dual-Meta: the paper's method (Eq. 4 and 5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from smg.gradients.oracle import Gradient
+from smg.methods.base import Meta, register
+from smg.prepare.batches import Iteration
+
+
+@register("sga")
+@dataclass(frozen=True)
+class SGA(Meta):
+    """g(Θ; D) + g(Θ - γ g(Θ; D); P)  +  g(Θ; C_tr) + g(Θ - β g(Θ; C_tr); C_te),  C = D ∪ P in random halves
+
+    The first pair coordinates the incoming site with the replay buffer, the second makes random halves agree.
+    """
+
+    gamma: float = 5e-4
+    beta: float = 5e-4
+
+    def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
+        d, p = batches.incoming, batches.replay
+        assert p is not None
+        c_tr, c_te = batches.split(d, p)
+        orientational = self.aligned(theta, grad, d, p, self.gamma)
+        arbitrary = self.aligned(theta, grad, c_tr, c_te, self.beta)
+        return orientational + arbitrary

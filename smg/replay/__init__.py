@@ -1,0 +1,1 @@
+"""The replay buffer: which subjects of a site are kept, and why."""

@@ -1,0 +1,123 @@
+"""Which subjects of a site to keep: policies over features, apart from the methods that replay what they chose.
+
+    R(s) = sim(f(s), μ),  μ the mean feature of the site                                      representativeness (Eq. 7)
+    V(s) = mean over previous sites k of  min over their exemplars e of  -sim(f(s), f(e))     diversity (Eq. 8)
+    H(s) = R(s) + λ V(s)                                                                      (Eq. 9)
+
+with sim the cosine. Features of old exemplars are those of today's network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from smg.errors import SmgError
+from smg.randomness import numpy_generator
+
+
+@dataclass(frozen=True)
+class Scores:
+    """R, V and H of every candidate, for the policy and for the report."""
+
+    representativeness: Tensor  # [N]
+    diversity: Tensor  # [N], zero where there is no previous site
+    hybrid: Tensor  # [N]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen candidates, best first, and the scores of all."""
+
+    chosen: tuple[int, ...]
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What a policy may look at."""
+
+    features: Tensor  # f(s) of each candidate, [N, F]
+    scores: Scores
+    seed: int
+    round: int
+
+
+Policy = Callable[[Candidates, int], list[int]]
+POLICIES: dict[str, Policy] = {}
+
+
+def policy(name: str) -> Callable[[Policy], Policy]:
+    """Make a policy known under a name: a function from candidates and a number to that many of their indices."""
+
+    def known(choose: Policy) -> Policy:
+        POLICIES[name] = choose
+        return choose
+
+    return known
+
+
+def select(
+    name: str,
+    features: Tensor,
+    previous: Sequence[Tensor],
+    count: int = 2,
+    weight: float = 1.0,
+    seed: int = 0,
+    round: int = 0,
+) -> Choice:
+    """Choose `count` of the candidates (N_e), given the features of each previous site's exemplars; `weight` is λ."""
+    if name not in POLICIES:
+        raise SmgError(f"no replay policy {name!r}; it is one of {', '.join(POLICIES)}")
+    scores = score(features, previous, weight)
+    chosen = POLICIES[name](Candidates(features, scores, seed, round), min(count, len(features)))
+    return Choice(tuple(chosen), scores)
+
+
+def score(features: Tensor, previous: Sequence[Tensor], weight: float = 1.0) -> Scores:
+    """R, V and H of every candidate."""
+    unit = normalize(features.double(), dim=1)
+    r = unit @ normalize(features.double().mean(dim=0), dim=0)
+    v = torch.zeros_like(r)
+    for exemplars in previous:
+        v += (-(unit @ normalize(exemplars.double(), dim=1).T)).amin(dim=1) / len(previous)
+    return Scores(r, v, r + weight * v)
+
+
+@policy("random")
+def _random(candidates: Candidates, count: int) -> list[int]:
+    rng = numpy_generator("random exemplars", candidates.seed, candidates.round)
+    return [int(i) for i in rng.permutation(len(candidates.features))[:count]]
+
+
+@policy("representative")
+def _representative(candidates: Candidates, count: int) -> list[int]:
+    """The highest R: nearest in direction to the site's mean."""
+    return _highest(candidates.scores.representativeness, count)
+
+
+@policy("comprehensive")
+def _comprehensive(candidates: Candidates, count: int) -> list[int]:
+    """The highest H: typical of their site and unlike what is kept already."""
+    return _highest(candidates.scores.hybrid, count)
+
+
+@policy("k-center")
+def _k_center(candidates: Candidates, count: int) -> list[int]:
+    """Farthest first (Sener and Savarese, 2018): the most representative, then always the one worst covered so far."""
+    features = candidates.features.double()
+    chosen = _highest(candidates.scores.representativeness, 1)
+    nearest = torch.cdist(features, features[chosen])[:, 0]
+    while len(chosen) < count:
+        chosen.append(int(nearest.argmax()))
+        nearest = torch.minimum(nearest, torch.cdist(features, features[chosen[-1:]])[:, 0])
+    return chosen
+
+
+def _highest(values: Tensor, count: int) -> list[int]:
+    """Indices of the highest values; of equal ones the first."""
+    return [int(i) for i in torch.sort(values, descending=True, stable=True).indices[:count]]

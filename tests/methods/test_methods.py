@@ -1,0 +1,242 @@
+"""What holds for every method: names, hyper-parameters, reports, policies, processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+import smg.methods
+from smg.errors import SmgError
+from smg.gradients.optimiser import Optimiser
+from smg.gradients.oracle import Oracle
+from smg.methods import METHODS, Method, recipe, take_step
+from smg.networks import NetworkConfig, build_network
+from smg.prepare.batches import Iteration
+from smg.replay.features import subject_features
+from smg.replay.selection import POLICIES, select
+from tests.toys import OPTIONS, iteration, oracle, slices, subject
+
+NAMES = ("finetune", "jm", "gem", "c-meta", "g-meta", "isgm", "sga", "sga-direct", "pooled", "per-site")
+
+
+def small_oracle() -> Oracle:
+    return Oracle(build_network(NetworkConfig(width=4, depth=2), 0))
+
+
+def train(method: Method, steps: int = 3, ours: Oracle | None = None, **more: object) -> torch.Tensor:
+    ours = ours or oracle()
+    opt = Optimiser(ours.theta)
+    for number in range(steps):
+        take_step(method, ours, opt, iteration(number, **more))
+    return ours.theta.clone()
+
+
+def test_every_method_of_the_paper_is_there() -> None:
+    assert set(NAMES) <= set(METHODS)
+    for name in METHODS:
+        assert METHODS[name].__doc__
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_in_the_first_round_every_method_is_finetuning(name: str) -> None:
+    assert torch.equal(train(METHODS[name](), previous=0), train(METHODS["finetune"](), previous=0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_step_moves_the_networks_own_parameters_and_is_repeatable(name: str) -> None:
+    ours = oracle()
+    start = ours.theta.clone()
+    moved = train(METHODS[name](), ours=ours)
+    assert torch.isfinite(moved).all()
+    assert not torch.equal(moved, start)
+    assert torch.equal(torch.cat([p.detach().reshape(-1) for p in ours.network.parameters()]), moved)
+    assert torch.equal(train(METHODS[name]()), moved)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("finetune", "per-site", "gem")])
+def test_replay_matters(name: str) -> None:
+    assert not torch.equal(train(METHODS[name]()), train(METHODS["finetune"]()))
+
+
+OTHER = {"gamma": 0.5, "beta": 0.5, "inner": "adam", "symmetric": True, "epsilon": 0.9, "margin": 3.0, "ridge": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "field"), [(name, field.name) for name in NAMES for field in dataclasses.fields(METHODS[name])]
+)
+def test_every_hyper_parameter_changes_the_update(name: str, field: str) -> None:
+    """Asked of the direction itself: Adam would forgive a scale."""
+    ours, opposing = oracle(), _opposing()
+    theta = ours.theta.clone()
+
+    def moved(method: Method) -> torch.Tensor:
+        if name == "gem":  # its options act where a constraint is violated
+            return method.direction(theta, opposing, iteration(previous=2))
+        ours.scale = lambda g: g.sign()
+        return method.update(theta.clone(), ours, lambda at, g: at - g, iteration(1))
+
+    base = METHODS[name](**({"gamma": 0.2} if field in ("inner", "symmetric") and name == "c-meta" else {}))
+    changed = dataclasses.replace(base, **{field: OTHER[field]})
+    assert not torch.equal(moved(base), moved(changed))
+
+
+def _opposing():
+    generator = torch.Generator().manual_seed(0)
+    g, a, b = torch.randn(3, 20, dtype=torch.float64, generator=generator)
+    told = {"incoming": g, "site 1": 0.3 * (0.5 * a - g), "site 2": 0.3 * (0.5 * b - g)}
+    return lambda theta, batch: told[batch.name]
+
+
+def test_names_options_and_their_mistakes() -> None:
+    assert recipe("sga+c") == smg.methods.Recipe(METHODS["sga"](), "comprehensive")
+    assert recipe("jm").policy == "representative"
+    assert recipe("c-meta", gamma=0.1, inner="adam").method == METHODS["c-meta"](gamma=0.1, inner="adam")  # type: ignore[call-arg]
+    with pytest.raises(SmgError, match="no method 'sgaa'; did you mean sga"):
+        recipe("sgaa")
+    with pytest.raises(SmgError, match="method sga has no option 'lambda'; it has"):
+        recipe("sga", **{"lambda": 1})
+    with pytest.raises(SmgError, match="inner: sgd or adam, not 'adamw'"):
+        recipe("sga", inner="adamw")
+
+
+OUTSIDE = '''
+from dataclasses import dataclass
+from smg.methods import Method, register
+
+
+@register("replay-only")
+@dataclass(frozen=True)
+class ReplayOnly(Method):
+    """w g(Θ; P)"""
+
+    weight: float = 1.0
+
+    def direction(self, theta, grad, batches):
+        return self.weight * grad(theta, batches.replay)
+'''
+
+
+def test_a_new_method_is_one_new_file_outside_the_package(tmp_path: Path) -> None:
+    path = tmp_path / "replay_only.py"
+    path.write_text(OUTSIDE)
+    spec = importlib.util.spec_from_file_location("replay_only", path)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["replay_only"] = module
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    try:
+        method = recipe("replay-only+c", weight=2.0).method
+        ours, batches = oracle(), iteration()
+        assert torch.equal(method.direction(ours.theta, ours, batches), 2 * ours(ours.theta, batches.replay))
+        train(method)
+    finally:
+        METHODS.pop("replay-only")
+
+
+def test_a_method_is_mostly_its_equation() -> None:
+    folder = Path(smg.methods.__file__).parent
+    for path in folder.glob("*.py"):
+        if path.name not in ("base.py", "step.py"):
+            assert len(path.read_text().splitlines()) <= 60, path.name
+
+
+# --- what a step tells ------------------------------------------------------------------------------------------------
+
+
+def test_a_step_tells_losses_norms_and_cosines_without_an_extra_pass() -> None:
+    ours, batches = oracle(), iteration()
+    d, p = batches.incoming, batches.replay
+    assert p is not None
+    c_tr, c_te = batches.split(d, p)
+    method, theta = METHODS["sga"](), ours.theta.clone()
+    g_d, g_tr = ours(theta, d), ours(theta, c_tr)
+    g_p = ours(theta - method.gamma * g_d, p)  # type: ignore[attr-defined]
+    g_te = ours(theta - method.beta * g_tr, c_te)  # type: ignore[attr-defined]
+    told = take_step(method, ours, Optimiser(ours.theta), batches)
+    cosine = torch.nn.functional.cosine_similarity
+    assert told.cosines["cos_incoming_replay"] == pytest.approx(float(cosine(g_d, g_p, dim=0)), rel=1e-9)
+    assert told.cosines["cos_train_test"] == pytest.approx(float(cosine(g_tr, g_te, dim=0)), rel=1e-9)
+    assert told.shifted == ("replay", "virtual test")
+    assert told.norms["incoming"] == pytest.approx(float(g_d.norm()), rel=1e-9)
+    assert set(told.losses) == {"incoming", "replay", "virtual train", "virtual test"}
+    assert len(ours.answers) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "passes", "cosines"),
+    [
+        ("finetune", 1, set()), ("jm", 2, {"cos_incoming_replay"}), ("c-meta", 2, {"cos_incoming_replay"}),
+        ("g-meta", 2, {"cos_train_test"}), ("sga", 4, {"cos_incoming_replay", "cos_train_test"}),
+        ("sga-direct", 4, {"cos_incoming_replay", "cos_train_test"}), ("gem", 3, set()), ("isgm", 3, set()),
+        ("pooled", 1, set()),
+    ],
+)  # fmt: skip
+def test_passes_and_cosines_of_each_method(name: str, passes: int, cosines: set[str]) -> None:
+    ours = oracle()
+    told = take_step(METHODS[name](), ours, Optimiser(ours.theta), iteration())
+    assert len(ours.answers) == passes
+    assert set(told.cosines) == cosines
+
+
+def test_symmetric_tells_the_unshifted_cosine() -> None:
+    ours = oracle()
+    told = take_step(recipe("sga", symmetric=True).method, ours, Optimiser(ours.theta), iteration())
+    assert told.shifted == ()
+    assert len(ours.answers) == 8
+
+
+# --- any method with any policy ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_with_every_policy_over_three_rounds(name: str, policy: str) -> None:
+    ours, method = small_oracle(), METHODS[name]()
+    kept = []
+    for round in range(3):
+        site = [subject(100 * round + i) for i in range(4)]
+        opt = Optimiser(ours.theta)
+        for number in range(2):
+            batches = Iteration(slices(*(100 * round + i for i in range(4))), kept, 3, 0, round, number)
+            take_step(method, ours, opt, batches)
+        features = subject_features(ours.network, site, OPTIONS)
+        previous = [subject_features(ours.network, source.subjects, OPTIONS) for source in kept]
+        choice = select(policy, features, previous, seed=0, round=round)
+        assert len(set(choice.chosen)) == 2
+        kept.append(slices(*(100 * round + i for i in choice.chosen)))
+    assert torch.isfinite(ours.theta).all()
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+def _trained(name: str) -> torch.Tensor:
+    torch.set_num_threads(1)
+    method = recipe(name, inner="adam").method if name == "sga" else METHODS[name]()
+    ours = small_oracle()
+    opt = Optimiser(ours.theta)
+    for number in range(3):
+        take_step(method, ours, opt, iteration(number, size=3))  # five rows and three do not divide by two
+    return ours.theta.clone()
+
+
+def _rank(rank: int, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.save({name: _trained(name) for name in NAMES}, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_with_half_the_batch_each_equal_one(tmp_path: Path) -> None:
+    mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
+    for name in NAMES:
+        alone = _trained(name)
+        start = small_oracle().theta
+        assert torch.equal(ranks[0][name], ranks[1][name]), name
+        assert (ranks[0][name] - alone).norm() < 2e-3 * (alone - start).norm(), name

@@ -1,0 +1,72 @@
+"""R, V and H worked by hand, and each policy's choice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from smg.errors import SmgError
+from smg.networks import NetworkConfig, bottleneck_features, build_network
+from smg.replay.features import subject_features
+from smg.replay.selection import score, select
+from tests.toys import OPTIONS, subject
+
+EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)
+HALF = 0.5**0.5
+FEATURES = torch.tensor([EAST, (2.0, 2.0), NORTH])  # μ points to the north-east
+
+
+def test_scores_by_hand() -> None:
+    previous = [torch.tensor([EAST]), torch.tensor([NORTH, WEST])]
+    scores = score(FEATURES, previous, weight=2.0)
+    assert scores.representativeness.tolist() == pytest.approx([HALF, 1.0, HALF])
+    # east: against site 1 -1, against site 2 min(0, 1) = 0; the middle: -√½ and min(-√½, √½); north: 0 and min(-1, 0)
+    assert scores.diversity.tolist() == pytest.approx([-0.5, -HALF, -0.5])
+    assert scores.hybrid.tolist() == pytest.approx([HALF - 1.0, 1.0 - 2 * HALF, HALF - 1.0])
+
+
+def test_with_no_previous_site_diversity_is_nothing_and_comprehensive_is_representative() -> None:
+    assert score(FEATURES, []).diversity.tolist() == [0, 0, 0]
+    assert select("comprehensive", FEATURES, []).chosen == select("representative", FEATURES, []).chosen == (1, 0)
+
+
+def test_comprehensive_leaves_what_is_kept_already() -> None:
+    previous = [torch.tensor([(2.0, 2.0)])]
+    assert select("representative", FEATURES, previous, count=1).chosen == (1,)
+    assert select("comprehensive", FEATURES, previous, count=1, weight=0.0).chosen == (1,)
+    assert select("comprehensive", FEATURES, previous, count=1, weight=2.0).chosen == (0,)
+
+
+def test_k_center_takes_the_farthest_next() -> None:
+    features = torch.tensor([[0.0, 1.0], [0.1, 1.0], [3.0, 1.2], [0.0, 1.1], [1.5, 1.0]])
+    first, second, third = select("k-center", features, [], count=3).chosen
+    assert first == int(score(features, []).representativeness.argmax())
+    distances = (features - features[first]).norm(dim=1)
+    assert second == int(distances.argmax())
+    assert third not in (first, second)
+
+
+def test_random_depends_on_seed_and_round_alone() -> None:
+    features = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+    one = select("random", features, [], seed=1, round=2).chosen
+    assert select("random", features * 7, [], seed=1, round=2).chosen == one
+    assert len({select("random", features, [], seed=s, round=2).chosen for s in range(10)}) > 5
+
+
+def test_asking_for_more_than_there_are() -> None:
+    for name in ("random", "representative", "comprehensive", "k-center"):
+        assert sorted(select(name, FEATURES, [], count=9).chosen) == [0, 1, 2]
+
+
+def test_an_unknown_policy() -> None:
+    with pytest.raises(SmgError, match="no replay policy 'best'; it is one of random, representative"):
+        select("best", FEATURES, [])
+
+
+def test_a_subjects_feature_is_the_bottleneck_averaged_over_space_and_slices() -> None:
+    network = build_network(NetworkConfig(width=4, depth=2), 0)
+    subjects = [subject(0, slices=21), subject(1, slices=3)]
+    features = subject_features(network, subjects, OPTIONS)
+    for row, one in zip(features, subjects, strict=True):
+        alone = torch.stack([bottleneck_features(network, image[None, None])[0] for image in one.images])
+        assert torch.allclose(row, alone.mean(0), atol=1e-6)
