@@ -82,6 +82,6 @@ def _values(words: str) -> tuple[int, ...]:
 
 def _present(mask: Array) -> Array:
     """The values in a mask. A look for each small number takes a tenth of the sort that `np.unique` does."""
-    if mask.dtype.kind in "iu" and 0 <= mask.min(initial=0) and mask.max(initial=0) < 16:
+    if mask.dtype.kind in "iu" and mask.min(initial=0) >= 0 and mask.max(initial=0) < 16:
         return np.array([value for value in range(int(mask.max(initial=0)) + 1) if (mask == value).any()])
     return np.unique(mask)

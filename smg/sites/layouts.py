@@ -35,9 +35,7 @@ def find_sites(path: Path) -> dict[str, Site]:
         if path.is_file():
             sites = _from_csv(path)
         elif path.is_dir():
-            here = _from_folder(path)
-            below = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith(".")]
-            sites = [here] if here else [site for p in below if (site := _from_folder(p))]
+            sites = _in_folder(path)
         else:
             raise SmgError(f"{path}: no such file or folder")
     except OSError as error:
@@ -53,6 +51,15 @@ def find_sites(path: Path) -> dict[str, Site]:
             raise SmgError(f"{path}: two of its folders are site {site.name} (one under another name); keep one")
         by_name[site.name] = site
     return by_name
+
+
+def _in_folder(path: Path) -> list[Site]:
+    """The folder itself if it holds subjects, else the sites in the folders below it, else a site that is all faults."""
+    here = _from_folder(path)
+    if here and here.subjects:
+        return [here]
+    below = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith(".")]
+    return [site for p in below if (site := _from_folder(p))] or ([here] if here else [])
 
 
 def _from_folder(folder: Path) -> Site | None:

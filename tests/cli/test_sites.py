@@ -94,7 +94,8 @@ def test_help_has_an_example_and_imports_nothing_heavy() -> None:
         result = smg(*words, "--help")
         assert result.returncode == 0
         assert len(words) < 2 or "Example" in result.stdout
-    probe = "import sys, smg.cli; print([m for m in ('torch', 'monai', 'scipy', 'SimpleITK', 'nibabel', 'numpy') if m in sys.modules])"
+    heavy = ("torch", "monai", "scipy", "SimpleITK", "nibabel", "numpy")
+    probe = f"import sys, smg.cli; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", probe], text=True).strip() == "[]"
 
 

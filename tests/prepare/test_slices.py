@@ -10,10 +10,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smg.prepare.slices import Slices, draw_indices
 from smg.prepare.cache import Prepared
 from smg.prepare.options import Preparation
 from smg.prepare.site import prepare_site
+from smg.prepare.slices import Slices, draw_indices
 from smg.randomness import digest, numpy_generator, torch_generator
 from smg.sites.site import Site
 from tests.conftest import write_site

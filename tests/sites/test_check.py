@@ -56,7 +56,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
               "label values that were not expected: 0.5"),
     "nan": (lambda f: image(f, np.where(IMAGE > 150, np.nan, IMAGE).astype(np.float32)), "Case01.nii.gz",
             "voxels are NaN or infinite"),
-    "infinite": (lambda f: image(f, np.where(IMAGE == IMAGE.max(), np.inf, IMAGE).astype(np.float32)), "Case01.nii.gz",
+    "infinite": (lambda f: image(f, np.where(IMAGE.max() == IMAGE, np.inf, IMAGE).astype(np.float32)), "Case01.nii.gz",
                  "voxels are NaN or infinite"),
     "constant": (lambda f: image(f, IMAGE * 0 + 7), "Case01.nii.gz", "constant image: every voxel has the same value"),
     "four": (lambda f: FOUR.to_filename(f / "Case01.nii.gz"), "Case01.nii.gz", "has four dimensions; a scan has three"),

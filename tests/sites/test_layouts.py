@@ -27,6 +27,7 @@ def test_the_prostate_data_sets_own_layout_with_its_quirks(tmp_path: Path) -> No
     (tmp_path / "HK" / "._Case00.nii.gz").write_bytes(b"a resource fork")
     (tmp_path / "HK" / "notes.txt").write_text("not a scan")
     (tmp_path / ".hidden").mkdir()
+    write_volume(tmp_path / "stray.nii.gz", IMAGE)  # beside the sites, and none itself
     sites = find_sites(tmp_path)
     assert list(sites) == ["HK", "RUNMC"]
     assert cases(sites["HK"]) == ["Case00", "Case01", "Case02"]

@@ -14,7 +14,16 @@ import SimpleITK as sitk
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from smg.errors import SmgError
-from smg.sites.volume import Orientation, Volume, is_scan, mask_suffix, read_header, read_volume, same_grid, write_volume
+from smg.sites.volume import (
+    Orientation,
+    Volume,
+    is_scan,
+    mask_suffix,
+    read_header,
+    read_volume,
+    same_grid,
+    write_volume,
+)
 from tests.conftest import affine, scan
 
 FORMATS = (".nii", ".nii.gz", ".mha", ".mhd", ".nrrd")
@@ -195,7 +204,7 @@ def test_a_flipped_bit_in_a_compressed_file_is_noticed(tmp_path: Path) -> None:
     raw = bytearray((tmp_path / "s.nii.gz").read_bytes())
     raw[len(raw) // 2] ^= 0xFF
     (tmp_path / "s.nii.gz").write_bytes(raw)
-    with pytest.raises(SmgError, match="corrupt|cut short"):
+    with pytest.raises(SmgError, match=r"corrupt|cut short"):
         read_volume(tmp_path / "s.nii.gz")
 
 
@@ -237,7 +246,9 @@ def test_writing_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.Mo
 # --- DICOM ------------------------------------------------------------------------------------------------------------
 
 
-def write_dicom(folder: Path, array: np.ndarray, direction: np.ndarray, skip: int | None = None, series: str = "") -> None:
+def write_dicom(
+    folder: Path, array: np.ndarray, direction: np.ndarray, skip: int | None = None, series: str = ""
+) -> None:
     """A series as a scanner writes it: slices in files whose names say nothing of their order."""
     folder.mkdir(exist_ok=True)
     series, frame = series or generate_uid(), generate_uid()
