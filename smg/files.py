@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
-import tempfile
+import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,17 +19,49 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
     It is flushed to disk first, unless it is only a cache (`durable=False`), which a power failure may take.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
+    _sweep(path)
+    temporary = path.with_name(f".{path.name}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
     try:
+        temporary.touch(exist_ok=False)  # not tempfile's: it would hide the file from the user's group
         yield temporary
         if durable:
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+        if durable:
+            sync_folder(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk does not say whose write it refused
+        raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what a process of this machine that was killed in the middle of writing this file has left."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}-{socket.gethostname()}-*-*"):
+        process = left.name.split("-")[-2]
+        if process.isdigit() and not _alive(int(process)):
+            left.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder, so that a rename in it outlives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_json(path: Path, value: object) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from smg.errors import SmgError
 from smg.files import replacing
@@ -60,6 +60,7 @@ class Prepared:
 
 
 def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: str) -> None:
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     about = {
@@ -69,7 +70,10 @@ def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: s
         "content": content,
     }
     with replacing(path, durable=False) as temporary:
-        save_file({"images": images, "labels": labels}, temporary, metadata={"about": json.dumps(about)})
+        try:
+            save_file({"images": images, "labels": labels}, temporary, metadata={"about": json.dumps(about)})
+        except SafetensorError as error:  # which is how it tells of a full disk
+            raise OSError(0, str(error).rpartition(": ")[2], str(path)) from None
 
 
 def open_entry(path: Path, subject: Subject) -> Prepared | None:
@@ -77,7 +81,8 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
     import numpy as np
 
     try:
-        tensors, about = map_safetensors(path)
+        tensors, metadata = map_safetensors(path)
+        about = json.loads(metadata["about"])
         images, labels = tensors["images"], tensors["labels"]
         shape = about["shape"]
         grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), images.shape[-1])
@@ -86,7 +91,7 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         return None
 
 
-def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """The file's tensors as views of one memory map that holds no file open (a site may have thousands)."""
     import torch
 
@@ -96,14 +101,14 @@ def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]
         if length > size:
             raise ValueError("cut short")
         head = json.loads(file.read(length))
-    about = json.loads(head.pop("__metadata__")["about"])
-    if max(entry["data_offsets"][1] for entry in head.values()) + 8 + length != size:
+    metadata = head.pop("__metadata__", {})
+    if max((entry["data_offsets"][1] for entry in head.values()), default=0) + 8 + length != size:
         raise ValueError("cut short")
     whole = torch.UntypedStorage.from_file(str(path), shared=False, nbytes=size)
-    kinds = {"F32": torch.float32, "U8": torch.uint8}
+    kinds = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "U8": torch.uint8}
     tensors = {}
     for name, entry in head.items():
         start, end = (8 + length + offset for offset in entry["data_offsets"])
         flat = torch.tensor([], dtype=torch.uint8).set_(whole)[start:end]  # type: ignore[arg-type]
         tensors[name] = flat.view(kinds[entry["dtype"]]).view(entry["shape"])
-    return tensors, about
+    return tensors, metadata

@@ -54,16 +54,21 @@ class Slices:
         for row, index in enumerate(indices):
             number, slice_ = self.places[index]
             subject = self.subjects[number]
-            last = len(subject.images) - 1
-            for channel in range(self.channels):  # a neighbour beyond the last slice is the last slice
-                neighbour = min(max(slice_ + channel - self.channels // 2, 0), last)
-                images[row, channel] = subject.images[neighbour]
+            images[row] = with_neighbours(subject.images, [slice_], self.channels)[0]
             labels[row] = subject.labels[slice_]
         return Samples(images, labels)
 
     def draw(self, count: int, purpose: str, seed: int, round: int, iteration: int) -> Samples:
         """The `count` slices that belong to this iteration."""
         return self.gather(draw_indices(len(self), count, purpose, seed, round, iteration))
+
+
+def with_neighbours(images: torch.Tensor, slices: Sequence[int], channels: int) -> torch.Tensor:
+    """[B, channels, N, N]: each slice, with its neighbours if asked for; beyond the last slice stands the last."""
+    if channels == 1 and len(slices) == 1:
+        return images[slices[0]][None, None]  # a view: nothing is copied
+    offsets = torch.arange(channels) - channels // 2
+    return images[(torch.tensor(slices)[:, None] + offsets).clamp(0, len(images) - 1)]
 
 
 def draw_indices(n: int, count: int, purpose: str, seed: int, round: int, iteration: int) -> Array:

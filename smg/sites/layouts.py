@@ -54,7 +54,7 @@ def find_sites(path: Path) -> dict[str, Site]:
 
 
 def _in_folder(path: Path) -> list[Site]:
-    """The folder itself if it holds subjects, else the sites in the folders below it, else a site that is all faults."""
+    """The folder itself if it holds subjects, else the sites in the folders below, else a site that is all faults."""
     here = _from_folder(path)
     if here and here.subjects:
         return [here]

@@ -1,0 +1,72 @@
+"""Every subject of a part evaluated: predicted, put back on the scan's own grid, measured in 3-D."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from torch import nn
+
+from smg.evaluation.metrics import Metrics, dice, measure
+from smg.evaluation.predict import class_scores, keep_largest, predict_mask
+from smg.prepare.cache import Prepared
+from smg.prepare.options import Preparation
+from smg.sites.volume import Volume, read_volume
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One subject's metrics, a set for each class."""
+
+    case: str
+    classes: dict[str, Metrics]
+
+    def as_json(self) -> dict[str, object]:
+        """NaN is no JSON: a metric that does not exist is null."""
+        told = {name: {k: _finite(v) for k, v in asdict(m).items()} for name, m in self.classes.items()}
+        return {"subject": self.case, "classes": told}
+
+
+def evaluate_subjects(
+    network: nn.Module,
+    subjects: Sequence[Prepared],
+    options: Preparation,
+    largest: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> list[Evaluated]:
+    """Against the mask in the subject's own file, at its own resolution."""
+    rows = []
+    for prepared in subjects:
+        truth = read_volume(prepared.subject.mask)
+        predicted = predict_mask(network, prepared.images, prepared.grid, options.adjacent, largest)
+        rows.append(Evaluated(prepared.subject.case, by_class(predicted, truth, options)))
+        if progress:
+            progress(prepared.subject.site)
+    return rows
+
+
+def by_class(predicted: np.ndarray, truth: Volume, options: Preparation) -> dict[str, Metrics]:
+    labels = options.labels.index(truth.array)
+    i, j, k = truth.spacing
+    names = options.labels.names
+    return {name: measure(predicted == n, labels == n, (k, j, i)) for n, name in enumerate(names, start=1)}
+
+
+def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation) -> float:
+    """The DSC of one subject on the prepared grid, mean over classes: for curves, and for exemplars without a file."""
+    predicted = keep_largest(class_scores(network, subject.images, options.adjacent).argmax(axis=1).astype(np.uint8))
+    truth = subject.labels.numpy()
+    numbers = range(1, 1 + len(options.labels.names))
+    return float(np.mean([dice(predicted == n, truth == n) for n in numbers]))
+
+
+def mean_of(values: Iterable[float]) -> tuple[float, int]:
+    """The mean of the values that exist, and over how many it is."""
+    there = [value for value in values if not math.isnan(value)]
+    return (sum(there) / len(there) if there else float("nan")), len(there)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""A model that learns round by round, and a stream of rounds."""

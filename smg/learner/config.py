@@ -1,0 +1,73 @@
+"""Everything a round depends on, validated, and repeated in every result."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from smg.gradients.optimiser import OptimiserConfig
+from smg.methods import Recipe, recipe
+from smg.networks.config import NetworkConfig
+from smg.prepare.effects import Augmentation
+from smg.prepare.options import Preparation
+
+
+class ReplayConfig(BaseModel):
+    """What is kept of a site, and how it is replayed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subjects: int = Field(2, ge=0, description="exemplars kept of each site (N_e)")
+    policy: str | None = Field(None, description="how they are chosen; the method's own habit if not given")
+    weight: float = Field(1.0, description="weight of diversity in the comprehensive policy (λ)")
+    batch: int | None = Field(
+        None, ge=1, description="slices of a replay batch; as many as of the incoming one if not given"
+    )
+
+
+class LearnerConfig(BaseModel):
+    """As the paper by default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str = Field("sga+c", description="a method's name; +c for the comprehensive replay buffer")
+    options: dict[str, Any] = Field(default_factory=dict, description="the method's own hyper-parameters")
+    iterations: int = Field(20_000, ge=1, description="iterations of a round")
+    batch: int = Field(5, ge=1, description="slices of an incoming batch")
+    seed: int = Field(0, ge=0, description="of the split, the first weights, the batches and the augmentation")
+    preparation: Preparation = Field(default_factory=Preparation)
+    augment: Augmentation = Field(default_factory=Augmentation, description="none, mild, strong, or effect by effect")
+    network: NetworkConfig = Field(default_factory=NetworkConfig)
+    optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
+    keep_optimiser: bool = Field(False, description="go on with the optimiser's moments in the next round")
+    replay: ReplayConfig = Field(default_factory=ReplayConfig)
+    select: Literal["last", "best"] = Field(
+        "last", description="which weights close a round: best is by validation DSC"
+    )
+    validate_every: int = Field(1000, ge=1, description="iterations between two points of the validation curve")
+    log_every: int = Field(50, ge=1, description="iterations between two reports of losses and alignment")
+    largest_component: bool = Field(True, description="keep only the largest component of each class")
+    micro_batch: int | None = Field(None, ge=1, description="slices that fit in memory at once, if a batch does not")
+    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the passes, on a GPU")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _network_fits_the_data(cls, given: Any) -> Any:
+        """Channels and classes follow from the preparation; nobody has to say them twice."""
+        if not isinstance(given, dict):
+            return given
+        preparation = Preparation.model_validate(given.get("preparation") or {})
+        network = NetworkConfig.model_validate(given.get("network") or {})
+        fitting = {"channels": preparation.adjacent, "classes": 1 + len(preparation.labels.names)}
+        return given | {"preparation": preparation, "network": network.model_copy(update=fitting)}
+
+    @model_validator(mode="after")
+    def _method_exists(self) -> LearnerConfig:
+        self.recipe()
+        return self
+
+    def recipe(self) -> Recipe:
+        """The method with its options, and the policy that fills its buffer."""
+        made = recipe(self.method, **self.options)
+        return Recipe(made.method, self.replay.policy or made.policy)

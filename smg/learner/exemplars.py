@@ -1,0 +1,53 @@
+"""Exemplars as they are stored: prepared arrays under an alias, with nothing of the file they came from."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smg.prepare.cache import Prepared
+from smg.prepare.grid import Grid
+from smg.sites.site import Subject
+
+NOWHERE = Path()  # an exemplar has no file
+
+
+def alias(seed: int, site: str, case: str) -> str:
+    """A name that its hospital can find out and nobody else: a hash of seed, site and case."""
+    return hashlib.sha256(f"alias/{seed}/{site}/{case}".encode()).hexdigest()[:8]
+
+
+def pack(subjects: list[Prepared], aliases: list[str]) -> dict[str, Tensor]:
+    """Arrays by alias, in the order of choice."""
+    packed = {}
+    for place, (subject, name) in enumerate(zip(subjects, aliases, strict=True)):
+        packed[f"{place:04d}.{name}.images"] = subject.images.clone()
+        packed[f"{place:04d}.{name}.labels"] = subject.labels.clone()
+    return packed
+
+
+def unpack(site: str, packed: dict[str, Tensor]) -> list[Prepared]:
+    """Exemplars as any other prepared subject, but for a file."""
+    subjects = []
+    for key in sorted(k.removesuffix(".images") for k in packed if k.endswith(".images")):
+        images, labels = packed[f"{key}.images"], packed[f"{key}.labels"]
+        shape = images.shape
+        grid = Grid((shape[0], shape[1], shape[2]), np.eye(4), shape[-1])
+        foreground = tuple(bool(f) for f in labels.flatten(1).any(dim=1))
+        about = Subject(site, key.split(".")[1], NOWHERE, NOWHERE)
+        subjects.append(Prepared(about, images, labels, foreground, grid, content=""))
+    return subjects
+
+
+def size_of(packed: dict[str, Tensor]) -> int:
+    """Bytes kept."""
+    return sum(t.numel() * t.element_size() for t in packed.values())
+
+
+def as_numbers(values: Tensor) -> list[float]:
+    """For JSON."""
+    return [float(v) for v in values.to(torch.float64)]

@@ -1,0 +1,359 @@
+"""A model that learns one site after another, and can be asked, looked back on and taken back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+import smg
+from smg.errors import SmgError
+from smg.evaluation.predict import predict_mask
+from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
+from smg.learner.config import LearnerConfig
+from smg.learner.exemplars import alias, as_numbers, pack, size_of, unpack
+from smg.learner.round import Told, Training, device_of_choice
+from smg.learner.store import Store
+from smg.networks import build_network
+from smg.prepare.cache import Prepared
+from smg.prepare.site import prepare_scan, prepare_site
+from smg.replay.features import subject_features
+from smg.replay.selection import select
+from smg.sites.site import Site
+from smg.sites.split import Split, split_site
+from smg.sites.volume import Volume
+
+
+class Learner:
+    """One model in one folder.
+
+        learner = Learner.create("model", method="sga+c", iterations=2000)
+        learner.learn(Site.find("data/RUNMC"))
+        learner.evaluate(Site.find("data/HK"))
+
+    A round killed at any moment goes on where it was when `learn` is called again, and ends with the same weights.
+    """
+
+    def __init__(
+        self, folder: str | Path, config: LearnerConfig | None = None, other_preparation: bool = False
+    ) -> None:
+        """Open a model; `config` is what its next rounds go by, the model's own if none is given.
+
+        The network must be the model's. A preparation that differs is refused unless asked for: what was learned from
+        scans prepared one way may be worth little on scans prepared another.
+        """
+        self.store = Store(Path(folder))
+        self.model = self.store.read()
+        own = LearnerConfig.model_validate(self.model["config"])
+        self.config = config or own
+        if self.config.network != own.network:
+            raise SmgError(f"{folder}: the model's network is {own.network}, and cannot be changed")
+        if self.config.preparation != own.preparation and not other_preparation:
+            raise SmgError(
+                f"{folder}: scans were prepared otherwise before ({own.preparation}); ask for it to change that"
+            )
+
+    @classmethod
+    def create(cls, folder: str | Path, config: LearnerConfig | None = None, **options: Any) -> Learner:
+        """A model that has learned nothing yet; options are those of `LearnerConfig`."""
+        store = Store(Path(folder))
+        if store.exists:
+            raise SmgError(f"{folder}: a model is there already; give another folder, or learn with that one")
+        made = config or LearnerConfig.model_validate(options)
+        with store.locked():
+            store.write({"format": 1, "config": made.model_dump(mode="json"), "current": 0, "rounds": []})
+            store.note("created", version=smg.__version__)
+        return cls(folder)
+
+    # --- what it knows ------------------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> int:
+        """The round whose weights are in use; 0 before the first."""
+        return int(self.model["current"])
+
+    def rounds(self, upto: int | None = None) -> list[dict[str, Any]]:
+        """The entries of the rounds that led to a version, first to last."""
+        entries = {entry["round"]: entry for entry in self.model["rounds"]}
+        line, number = [], self.current if upto is None else upto
+        while number:
+            line.append(entries[number])
+            number = entries[number]["parent"]
+        return line[::-1]
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites learned, in order."""
+        return [entry["site"] for entry in self.rounds()]
+
+    def network(self, number: int | None = None) -> nn.Module:
+        """The network of a round, the current one if none is named; round 0 has the first weights."""
+        network = build_network(self.config.network, self.config.seed).to(device_of_choice())
+        number = self.current if number is None else number
+        if number:
+            network.load_state_dict(self.store.read_tensors(number, "weights"))
+        return network
+
+    def network_for(self, site: str) -> nn.Module:
+        """The network that answers for a site: the current one, or the site's own where every site has one."""
+        if self.config.recipe().method.one_network_a_site:
+            for entry in self.rounds():
+                if entry["site"] == site:
+                    return self.network(entry["round"])
+        return self.network()
+
+    def replay(self) -> dict[str, list[Prepared]]:
+        """The exemplars of every site learned so far."""
+        kept = {e["site"]: unpack(e["site"], self.store.read_tensors(e["round"], "exemplars")) for e in self.rounds()}
+        return {site: subjects for site, subjects in kept.items() if subjects}
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        site: Site,
+        split: Split | None = None,
+        again: bool = False,
+        leave_out: bool = False,
+        checkpoint_seconds: float = 60.0,
+        told: Told | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        """One round on a site; returns its record. After it the site's data may be deleted.
+
+        A site learned before is refused unless `again`; subjects with faults are left out if `leave_out`.
+        """
+        with self._alone():
+            if (done := self._settle(site.name)) is not None:
+                return done
+            if site.name in self.sites and not again:
+                raise SmgError(
+                    f"site {site.name} was learned before (round {self._round_of(site.name)}); ask for it again"
+                )
+            prepared = prepare_site(site, self.config.preparation, leave_out)
+            split = split or split_site(site.keep({p.subject.case for p in prepared}), self.config.seed)
+            parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
+            number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
+            training = self._training(number, site.name, parts)
+            key = self._key(number, site.name, parts)
+            self._resume(training, key, say)
+            training.run(lambda: self._save(training, key), checkpoint_seconds, told)
+            return self._close(training, parts)
+
+    def _settle(self, site: str) -> dict[str, Any] | None:
+        """Tidy after a process that died with its round entered and its progress not forgotten; that round's record."""
+        self.model = self.store.read()
+        found = self.store.resume()
+        entered = found is not None and found[1]["round"] in [entry["round"] for entry in self.model["rounds"]]
+        _meet()
+        if found is None or not entered:
+            return None
+        if first_process():
+            self.store.forget_progress()
+            self.store.note("learned", round=found[1]["round"], site=found[1]["site"])
+        _meet()
+        return (
+            self.store.read_round(self.current)
+            if found[1]["site"] == site and self.current == found[1]["round"]
+            else None
+        )
+
+    def _training(self, number: int, site: str, parts: dict[str, list[Prepared]]) -> Training:
+        if not parts["train"]:
+            raise SmgError(f"site {site}: no subject to train with")
+        fresh = self.config.recipe().method.one_network_a_site
+        moments = None
+        if self.config.keep_optimiser and self.current and not fresh:
+            moments = self.store.read_tensors(self.current, "optimiser")
+        return Training(
+            network=self.network(0 if fresh else None),
+            config=self.config,
+            number=number,
+            site=site,
+            train=parts["train"],
+            validation=parts["validation"],
+            replay=list(self.replay().values()),
+            moments=moments,
+        )
+
+    def _key(self, number: int, site: str, parts: dict[str, list[Prepared]]) -> str:
+        """What a checkpoint must have been made from to be gone on with."""
+        data = {part: [[p.content for p in subjects]] for part, subjects in parts.items()}
+        whole = [number, site, self.current, self.config.model_dump(mode="json"), data]
+        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+
+    def _resume(self, training: Training, key: str, say: Callable[[str], None] | None) -> None:
+        found = self.store.resume()
+        if found is None:
+            return
+        tensors, about = found
+        if about["key"] != key:
+            raise SmgError(
+                f"{self.store.folder}: a round on site {about['site']} is under way there, with another configuration "
+                f"or other data; go on with it as it was begun, or give it up: delete {self.store.folder / 'progress'}"
+            )
+        training.load(tensors, about)
+        if say:
+            say(f"going on at iteration {about['iteration']} of {self.config.iterations}")
+
+    def _save(self, training: Training, key: str) -> None:
+        if first_process():
+            tensors, about = training.state()
+            self.store.checkpoint(tensors, about | {"key": key, "site": training.site, "round": training.number})
+
+    def _close(self, training: Training, parts: dict[str, list[Prepared]]) -> dict[str, Any]:
+        """Choose exemplars, evaluate, and make the round a version."""
+        network, number, site = training.network, training.number, training.site
+        chosen, selection = self._choose(network, training, parts["train"])
+        before = self.network()
+        record = {
+            "round": number,
+            "parent": self.current,
+            "site": site,
+            "subjects": {part: len(subjects) for part, subjects in parts.items()},
+            "config": self.config.model_dump(mode="json"),
+            "versions": versions(),
+            "curve": training.progress.curve,
+            "log": training.progress.log,
+            "selection": selection,
+            "kept": {"subjects": len(chosen) // 2, "bytes": size_of(chosen)},
+            "test": [self._under_alias(site, row) for row in self._measured(network, parts["test"])],
+            "earlier": self._earlier(before, network),
+        }
+        tensors = {"weights": _cpu(network.state_dict()), "exemplars": chosen}
+        if self.config.keep_optimiser:
+            tensors["optimiser"] = _cpu(training.opt.state())
+        if first_process():
+            self.store.write_round(number, tensors, record)
+            self._enter(number, site)
+            self.store.forget_progress()
+            self.store.note("learned", round=number, site=site, kept=record["kept"])
+        _meet()
+        self.model = self.store.read()
+        return self.store.read_round(number)
+
+    def _enter(self, number: int, site: str) -> None:
+        entry = {"round": number, "parent": self.current, "site": site}
+        self.store.write(self.model | {"current": number, "rounds": [*self.model["rounds"], entry]})
+
+    def _choose(
+        self, network: nn.Module, training: Training, candidates: list[Prepared]
+    ) -> tuple[dict[str, Tensor], Any]:
+        """The exemplars of this site, packed, and the scores of every candidate."""
+        recipe = self.config.recipe()
+        count = {"everything": len(candidates), "nothing": 0, "exemplars": self.config.replay.subjects}[
+            recipe.method.keeps
+        ]
+        options = self.config.preparation
+        features = subject_features(network, candidates, options)
+        previous = [subject_features(network, site, options) for site in training.replay]
+        policy, seed = recipe.policy, self.config.seed
+        choice = select(policy, features, previous, count, self.config.replay.weight, seed, training.number)
+        names = [alias(seed, training.site, p.subject.case) for p in candidates]
+        scores = choice.scores
+        told = {
+            "policy": policy,
+            "chosen": [names[i] for i in choice.chosen],
+            "candidates": names,
+            "R": as_numbers(scores.representativeness),
+            "V": as_numbers(scores.diversity),
+            "H": as_numbers(scores.hybrid),
+            "features": [as_numbers(row) for row in features],
+        }
+        return pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen]), told
+
+    def _earlier(self, before: nn.Module, after: nn.Module) -> dict[str, dict[str, float]]:
+        """What the round did to each earlier site's exemplars: their mean DSC before and after."""
+        told = {}
+        for site, exemplars in self.replay().items():
+            rows = [[prepared_dice(n, e, self.config.preparation) for e in exemplars] for n in (before, after)]
+            told[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
+        return told
+
+    def _measured(self, network: nn.Module, subjects: Sequence[Prepared]) -> list[Evaluated]:
+        return evaluate_subjects(network, subjects, self.config.preparation, self.config.largest_component)
+
+    def _under_alias(self, site: str, row: Evaluated) -> dict[str, object]:
+        return row.as_json() | {"subject": alias(self.config.seed, site, row.case)}
+
+    def _round_of(self, site: str) -> int:
+        return next(int(entry["round"]) for entry in self.rounds() if entry["site"] == site)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """The lock, which in a job of several processes the first one holds for all."""
+        return self.store.locked() if first_process() else nullcontext()
+
+    # --- asking, looking back, taking back ----------------------------------------------------------------------------
+
+    def evaluate(
+        self, site: Site, part: str = "test", split: Split | None = None, leave_out: bool = False
+    ) -> list[Evaluated]:
+        """Every subject of a site's part (`all` for the whole site), measured on its own grid."""
+        prepared = prepare_site(site, self.config.preparation, leave_out)
+        if part != "all":
+            split = split or split_site(site.keep({p.subject.case for p in prepared}), self.config.seed)
+            prepared = [p for p in prepared if p.subject.case in split[part]]
+        return self._measured(self.network_for(site.name), prepared)
+
+    def predict(self, scan: Volume) -> Volume:
+        """The mask of a scan, on the scan's own grid."""
+        options = self.config.preparation
+        images, grid = prepare_scan(scan, options)
+        network = self.network()
+        mask = predict_mask(network, torch.from_numpy(images), grid, options.adjacent, self.config.largest_component)
+        return Volume(mask, scan.affine)
+
+    def rollback(self, number: int) -> None:
+        """Make an earlier round current; nothing is deleted."""
+        with self.store.locked():
+            known = [entry["round"] for entry in self.model["rounds"]]
+            if number not in (0, *known):
+                raise SmgError(
+                    f"{self.store.folder}: no round {number}; it has {', '.join(map(str, known)) or 'none yet'}"
+                )
+            self.store.write(self.model | {"current": number})
+            self.store.note("rolled back", to=number)
+            self.model = self.store.read()
+
+    def drop(self, site: str) -> int:
+        """Remove a site's exemplars from every round that holds them, note it in the journal; how many there were."""
+        with self.store.locked():
+            rounds = [entry["round"] for entry in self.model["rounds"] if entry["site"] == site]
+            if not rounds:
+                raise SmgError(
+                    f"{self.store.folder}: site {site} was never learned; it has {', '.join(self.sites) or 'none'}"
+                )
+            count = 0
+            for number in rounds:
+                count += len(unpack(site, self.store.read_tensors(number, "exemplars")))
+                self.store.replace_tensors(number, "exemplars", {})
+            self.store.note("dropped exemplars", site=site, subjects=count)
+            return count
+
+
+def versions() -> dict[str, str]:
+    """Of what made a result."""
+    return {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+
+
+def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.detach().clone().cpu() for name, t in tensors.items()}
+
+
+def _meet() -> None:
+    """Processes of a job wait for one another."""
+    if distributed.is_initialized():
+        distributed.barrier()
+
+
+def first_process() -> bool:
+    """Whether this process writes: the only one, or the first of a job."""
+    return not distributed.is_initialized() or distributed.get_rank() == 0

@@ -1,0 +1,144 @@
+"""One round: train on the incoming site with the replay, from wherever the last checkpoint left it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from smg.errors import SmgError
+from smg.evaluation.subjects import prepared_dice
+from smg.gradients.optimiser import Optimiser
+from smg.gradients.oracle import Oracle
+from smg.learner.config import LearnerConfig
+from smg.methods import Step, take_step
+from smg.prepare.batches import Iteration
+from smg.prepare.cache import Prepared
+from smg.prepare.slices import Slices
+
+Told = Callable[[int, Step], None]
+
+
+@dataclass
+class Progress:
+    """Where a round stands: all that is needed to go on, since every draw is a function of the iteration."""
+
+    iteration: int = 0
+    curve: list[dict[str, float]] = field(default_factory=list)  # validation DSC
+    log: list[dict[str, Any]] = field(default_factory=list)  # losses, norms and cosines
+    best: dict[str, Tensor] = field(default_factory=dict)  # weights, where the best are asked for
+
+    @property
+    def best_dice(self) -> float:
+        return max((point["dsc"] for point in self.curve), default=-math.inf)
+
+
+@dataclass
+class Training:
+    """A round's training loop over one network."""
+
+    network: nn.Module
+    config: LearnerConfig
+    number: int
+    site: str
+    train: Sequence[Prepared]
+    validation: Sequence[Prepared]
+    replay: Sequence[Sequence[Prepared]]  # exemplars, site by site
+    moments: dict[str, Tensor] | None = None  # the optimiser's, where it is kept between rounds
+
+    def __post_init__(self) -> None:
+        config = self.config
+        self.method = config.recipe().method
+        self.oracle = Oracle(self.network, micro_batch=config.micro_batch, precision=config.precision)
+        self.opt = Optimiser(self.oracle.theta, config.optimiser)
+        if self.moments:
+            self.opt.load(self.moments)
+        self.incoming = Slices(self.train, config.preparation)
+        self.previous = [Slices(site, config.preparation) for site in self.replay]
+        self.progress = Progress()
+
+    def run(self, save: Callable[[], None], seconds: float = 60.0, told: Told | None = None) -> None:
+        """Every iteration that is left; `save` is called on a clock and at the end."""
+        last = time.monotonic()
+        for iteration in range(self.progress.iteration, self.config.iterations):
+            step = self._step(iteration)
+            self.progress.iteration = iteration + 1
+            if (iteration + 1) % self.config.validate_every == 0 or iteration + 1 == self.config.iterations:
+                self._validate()
+            if told:
+                told(iteration + 1, step)
+            if time.monotonic() - last >= seconds:
+                save()
+                last = time.monotonic()
+        self._finish()
+        save()
+
+    def _step(self, iteration: int) -> Step:
+        self.opt.at(iteration, self.config.iterations)
+        batches = Iteration(
+            incoming_site=self.incoming,
+            previous_sites=self.previous,
+            size=self.config.batch,
+            seed=self.config.seed,
+            round=self.number,
+            number=iteration,
+            augmentation=self.config.augment,
+            replay_size=self.config.replay.batch,
+        )
+        step = take_step(self.method, self.oracle, self.opt, batches)
+        for kind, values in (("loss", step.losses), ("gradient", step.norms)):
+            for batch, value in values.items():
+                if not math.isfinite(value):
+                    raise SmgError(
+                        f"round {self.number}, iteration {iteration + 1}, site {self.site}: the {kind} of the {batch} "
+                        f"batch is {value}; the model is as it was. A lower rate may help"
+                    )
+        if iteration % self.config.log_every == 0 or iteration + 1 == self.config.iterations:
+            self.progress.log.append({"iteration": iteration + 1, **step.as_json()})
+        return step
+
+    def _validate(self) -> None:
+        if not self.validation:
+            return
+        before = self.progress.best_dice
+        rows = [prepared_dice(self.network, subject, self.config.preparation) for subject in self.validation]
+        self.progress.curve.append({"iteration": self.progress.iteration, "dsc": sum(rows) / len(rows)})
+        if self.config.select == "best" and self.progress.curve[-1]["dsc"] > before:
+            self.progress.best = {name: t.clone() for name, t in self.network.state_dict().items()}
+
+    def _finish(self) -> None:
+        if self.progress.best:
+            self.network.load_state_dict(self.progress.best)
+
+    # --- a checkpoint -------------------------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Weights, moments and the best weights so far; iteration, curve and log."""
+        tensors = {f"weights.{name}": t for name, t in self.network.state_dict().items()}
+        tensors |= {f"moments.{name}": t for name, t in self.opt.state().items()}
+        tensors |= {f"best.{name}": t for name, t in self.progress.best.items()}
+        copied = {name: t.detach().clone().cpu() for name, t in tensors.items()}
+        about = {"iteration": self.progress.iteration, "curve": self.progress.curve, "log": self.progress.log}
+        return copied, about
+
+    def load(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.network.load_state_dict(_under("weights.", tensors))
+        device = self.oracle.theta.device
+        # Adam keeps its count of steps on the CPU unless it is fused on a GPU; torch sorts that out on the first step.
+        self.opt.load({name: t.to(device) for name, t in _under("moments.", tensors).items()})
+        self.progress = Progress(about["iteration"], about["curve"], about["log"], _under("best.", tensors))
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def device_of_choice() -> torch.device:
+    """A GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,206 @@
+"""A model's folder: what lasts for years. Arrays are safetensors, the rest JSON; nothing is pickled.
+
+    model.json              what it is: format, configuration, which round is current, every round's entry
+    journal.jsonl           what happened, and when
+    rounds/001/             one folder a round, complete or not there
+        weights.safetensors
+        exemplars.safetensors
+        round.json          its record, with the hash of each file beside it
+    progress/               the round under way: one checkpoint, whose name holds its own hash
+    lock                    held by the process at work
+
+Every write is whole or not at all, so a process killed at any moment leaves a folder that the next one can go on from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
+from torch import Tensor
+
+from smg.errors import SmgError
+from smg.files import replacing, sync_folder, write_json
+from smg.prepare.cache import map_safetensors
+
+FORMAT = 1
+Tensors = dict[str, Tensor]
+
+
+class Store:
+    """Reads and writes one model's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / "model.json").is_file()
+
+    def read(self) -> dict[str, Any]:
+        """model.json, of a format this version understands."""
+        path = self.folder / "model.json"
+        try:
+            told: dict[str, Any] = json.loads(path.read_text())
+            newer = told["format"] > FORMAT
+        except FileNotFoundError:
+            raise SmgError(f"{self.folder}: no model there; `smg learn {self.folder} SITE` makes one") from None
+        except OSError as error:
+            raise SmgError(f"{path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError):
+            raise SmgError(f"{path}: damaged; restore it from a backup") from None
+        if newer:
+            raise SmgError(f"{path}: made by a newer version of smg (format {told['format']}); update smg to use it")
+        return told
+
+    def write(self, model: dict[str, Any]) -> None:
+        with _naming():
+            write_json(self.folder / "model.json", model)
+
+    def note(self, event: str, **details: object) -> None:
+        """Add a line to the journal."""
+        line = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details}
+        with _naming(), (self.folder / "journal.jsonl").open("a") as journal:
+            journal.write(json.dumps(line) + "\n")
+
+    def journal(self) -> list[dict[str, Any]]:
+        path = self.folder / "journal.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        told = []
+        for line in lines:
+            with contextlib.suppress(ValueError):  # a line cut short by a crash says nothing
+                told.append(json.loads(line))
+        return told
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One process at a time; the system lets go of the lock when its holder dies, however it dies."""
+        with _naming():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = (self.folder / "lock").open("a+")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise SmgError(f"{self.folder}: in use by {file.read().strip() or 'another process'}") from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            yield
+            file.truncate(0)
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    def round_folder(self, number: int) -> Path:
+        return self.folder / "rounds" / f"{number:03d}"
+
+    def write_round(self, number: int, tensors: dict[str, Tensors], record: dict[str, Any]) -> None:
+        """Make the round's folder beside its place, then move it there whole."""
+        making = self.folder / "rounds" / f".{number:03d}"
+        with _naming():
+            shutil.rmtree(making, ignore_errors=True)
+            making.mkdir(parents=True)
+            hashes = {
+                f"{name}.safetensors": self._save(making / f"{name}.safetensors", t) for name, t in tensors.items()
+            }
+            write_json(making / "round.json", record | {"files": hashes})
+            shutil.rmtree(self.round_folder(number), ignore_errors=True)  # of a round that was never entered
+            os.replace(making, self.round_folder(number))
+            sync_folder(making.parent)
+
+    def read_round(self, number: int) -> dict[str, Any]:
+        path = self.round_folder(number) / "round.json"
+        try:
+            told: dict[str, Any] = json.loads(path.read_text())
+            return told
+        except (OSError, ValueError):
+            raise SmgError(f"{path}: missing or damaged; restore it from a backup") from None
+
+    def read_tensors(self, number: int, name: str) -> Tensors:
+        """A round's arrays, memory-mapped, if they are what its record says they are."""
+        path = self.round_folder(number) / f"{name}.safetensors"
+        expected = self.read_round(number)["files"].get(path.name)
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise SmgError(f"{path}: {error.strerror}") from None
+        if found != expected:
+            raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup")
+        return map_safetensors(path)[0]
+
+    def replace_tensors(self, number: int, name: str, tensors: Tensors) -> None:
+        """Put other arrays in the place of a round's, as when exemplars are dropped."""
+        with _naming():
+            told = self.read_round(number)
+            told["files"][f"{name}.safetensors"] = self._save(
+                self.round_folder(number) / f"{name}.safetensors", tensors
+            )
+            write_json(self.round_folder(number) / "round.json", told)
+
+    # --- the round under way ------------------------------------------------------------------------------------------
+
+    def checkpoint(self, tensors: Tensors, about: dict[str, Any]) -> None:
+        """Put a checkpoint in the place of the last one."""
+        folder = self.folder / "progress"
+        data = tensors_to_bytes(tensors, {"about": json.dumps(about)})
+        path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
+        with _naming():
+            before = [p for p in folder.glob("*.safetensors") if p != path]
+            with replacing(path) as temporary:
+                temporary.write_bytes(data)
+            for old in before:
+                old.unlink(missing_ok=True)
+
+    def resume(self) -> tuple[Tensors, dict[str, Any]] | None:
+        """The checkpoint furthest on, if there is any."""
+        found = []
+        for path in sorted((self.folder / "progress").glob("*.safetensors")):
+            if path.name.startswith("."):
+                continue
+            data = path.read_bytes()
+            if hashlib.sha256(data).hexdigest()[:32] != path.stem:
+                raise SmgError(
+                    f"{path}: cut short or altered since it was written; delete it to begin this round again"
+                )
+            length = int.from_bytes(data[:8], "little")
+            about = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["about"])
+            found.append((about["iteration"], data, about))
+        if not found:
+            return None
+        _, data, about = max(found, key=lambda entry: entry[0])
+        return tensors_from_bytes(data), about
+
+    def forget_progress(self) -> None:
+        with _naming():
+            shutil.rmtree(self.folder / "progress", ignore_errors=True)
+
+    @staticmethod
+    def _save(path: Path, tensors: Tensors) -> str:
+        data = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
+        with replacing(path) as temporary:
+            temporary.write_bytes(data)
+        return hashlib.sha256(data).hexdigest()
+
+
+@contextlib.contextmanager
+def _naming() -> Iterator[None]:
+    """A disk that is full or may not be written: one line, with the file."""
+    try:
+        yield
+    except OSError as error:
+        raise SmgError(f"{error.filename or 'the model'}: {error.strerror}; nothing was lost") from None

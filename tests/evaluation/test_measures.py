@@ -1,0 +1,33 @@
+"""BM, BT, FM, FT on a matrix worked by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from smg.evaluation.measures import measures
+
+MATRIX = {
+    "A": {"A": 0.90, "B": 0.50, "C": 0.40, "X": 0.30},
+    "B": {"A": 0.80, "B": 0.85, "C": 0.45, "X": 0.35},
+    "C": {"A": 0.60, "B": 0.75, "C": 0.95, "X": 0.50},
+    "X": {"A": 0.55, "B": 0.70, "C": 0.90, "X": 0.80},
+}
+
+
+def test_by_hand() -> None:
+    told = measures(MATRIX, ["A", "B", "C"], "X")
+    assert told["BM"] == pytest.approx((0.60 + 0.75 + 0.95) / 3)
+    assert told["BT"] == pytest.approx(((0.60 - 0.90) + (0.75 - 0.85)) / 2)
+    assert told["FM"] == pytest.approx(0.50)
+    assert told["FT"] == pytest.approx(0.50 - 0.80)
+
+
+def test_what_was_not_evaluated_is_not_a_zero() -> None:
+    without = {name: row for name, row in MATRIX.items() if name != "X"}
+    assert math.isnan(measures(without, ["A", "B", "C"], "X")["FT"])
+    assert math.isnan(measures(MATRIX, ["A", "B", "C"], None)["FM"])
+    assert math.isnan(measures(MATRIX, ["A"], "X")["BT"])
+    broken = MATRIX | {"C": {"A": math.nan, "B": 0.75, "C": 0.95, "X": 0.5}}
+    assert math.isnan(measures(broken, ["A", "B", "C"], "X")["BM"])

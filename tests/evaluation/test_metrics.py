@@ -1,0 +1,111 @@
+"""Metrics worked by hand, and against MONAI and MedPy on real masks."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from smg.evaluation.metrics import dice, measure, surface_distances
+from smg.sites.layouts import find_sites
+from smg.sites.volume import read_volume
+
+ONE = (1.0, 1.0, 1.0)
+
+
+def box(*corners: int, shape: tuple[int, int, int] = (12, 14, 16)) -> np.ndarray:
+    k0, k1, j0, j1, i0, i1 = corners
+    mask = np.zeros(shape, bool)
+    mask[k0:k1, j0:j1, i0:i1] = True
+    return mask
+
+
+def test_a_mask_and_itself() -> None:
+    a = box(2, 8, 3, 9, 3, 9)
+    assert measure(a, a, ONE).dsc == 1
+    assert measure(a, a, ONE).asd == 0
+    assert measure(a, a, ONE).surface_dice == 1
+    assert measure(a, a, ONE).volume_difference == 0
+
+
+def test_two_single_voxels_by_hand() -> None:
+    a, b = box(2, 3, 3, 4, 3, 4), box(4, 5, 3, 4, 6, 7)
+    told = measure(a, b, (2.0, 1.0, 0.5))
+    distance = math.hypot(2 * 2.0, 3 * 0.5)
+    assert told.dsc == 0
+    assert told.asd == told.hd95 == told.asd_to_truth == pytest.approx(distance)
+    assert told.surface_dice == 0
+
+
+def test_directed_distances_differ_and_the_symmetric_one_is_the_mean_over_both_surfaces() -> None:
+    a, b = box(2, 8, 3, 9, 3, 9), box(2, 8, 3, 9, 3, 13)
+    told = measure(a, b, ONE)
+    assert told.asd_to_truth < told.asd_to_prediction
+    surfaces = 6 * 6 * 6 - 4 * 4 * 4, 6 * 6 * 10 - 4 * 4 * 8
+    weighed = told.asd_to_truth * surfaces[0] + told.asd_to_prediction * surfaces[1]
+    assert told.asd == pytest.approx(weighed / sum(surfaces))
+    assert told.volume_difference == pytest.approx(-6 * 6 * 4 / 1000)
+
+
+def test_what_touches_the_border_of_the_scan_has_its_surface_there() -> None:
+    a, b = box(0, 12, 0, 14, 0, 16), box(0, 12, 0, 14, 0, 15)
+    there, back = surface_distances(a, b, ONE)
+    assert there.max() == 1
+    assert len(there) == a.sum() - 10 * 12 * 14
+    assert len(back) == b.sum() - 10 * 12 * 13
+
+
+def test_empty_masks_as_agreed() -> None:
+    a, empty = box(2, 8, 3, 9, 3, 9), np.zeros((12, 14, 16), bool)
+    both = measure(empty, empty, ONE)
+    assert both.dsc == 1
+    for told in (both, measure(a, empty, ONE), measure(empty, a, ONE)):
+        assert math.isnan(told.asd)
+        assert math.isnan(told.hd95)
+        assert math.isnan(told.surface_dice)
+    assert measure(a, empty, ONE).dsc == measure(empty, a, ONE).dsc == 0
+
+
+def others(a: np.ndarray, b: np.ndarray, spacing: tuple[float, float, float]) -> None:
+    """Every value we share with MONAI and MedPy, to 1e-6."""
+    from medpy.metric import binary as medpy
+    from monai import metrics as monai
+
+    told = measure(a, b, spacing)
+    assert told.dsc == pytest.approx(medpy.dc(a, b), abs=1e-6)
+    assert told.asd_to_truth == pytest.approx(medpy.asd(a, b, spacing), abs=1e-6)
+    assert told.asd_to_prediction == pytest.approx(medpy.asd(b, a, spacing), abs=1e-6)
+    assert told.asd == pytest.approx(medpy.assd(a, b, spacing), abs=1e-6)
+    x, y = (torch.from_numpy(m)[None, None].float() for m in (a, b))
+
+    def of_monai(compute, **more: object) -> float:
+        return float(compute(x, y, include_background=True, spacing=list(spacing), **more))
+
+    assert told.asd_to_truth == pytest.approx(of_monai(monai.compute_average_surface_distance), rel=1e-6)
+    symmetric = of_monai(monai.compute_average_surface_distance, symmetric=True)
+    assert told.asd == pytest.approx(symmetric, rel=1e-6)
+    assert told.hd95 == pytest.approx(of_monai(monai.compute_hausdorff_distance, percentile=95), rel=1e-6)
+    near = of_monai(monai.compute_surface_dice, class_thresholds=[2.0])
+    assert told.surface_dice == pytest.approx(near, abs=1e-6)
+
+
+def test_monai_and_medpy_agree_on_made_up_masks() -> None:
+    rng = np.random.default_rng(0)
+    from scipy.ndimage import gaussian_filter
+
+    for _ in range(3):
+        a, b = (gaussian_filter(rng.normal(size=(14, 40, 44)), 3) > 0.02 for _ in range(2))
+        others(a, b, (3.0, 0.6, 0.5))
+
+
+def test_monai_and_medpy_agree_on_real_masks(real_data: Path) -> None:
+    for site in find_sites(real_data).values():
+        volume = read_volume(site.subjects[0].mask)
+        truth = volume.array != 0
+        predicted = np.roll(truth, (1, 3, -2), axis=(0, 1, 2))  # a mask as wrong as a network's
+        i, j, k = volume.spacing
+        others(predicted, truth, (k, j, i))
+        assert dice(truth, truth) == 1

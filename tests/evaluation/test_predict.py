@@ -1,0 +1,95 @@
+"""A mask of a whole scan, on the scan's own grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from smg.evaluation.predict import class_scores, keep_largest, predict_mask
+from smg.evaluation.subjects import evaluate_subjects, mean_of, prepared_dice
+from smg.prepare.options import Preparation
+from smg.prepare.site import prepare_site
+from smg.sites.site import Site
+from smg.sites.volume import Volume, read_volume, write_volume
+from tests.conftest import affine, scan, write_site
+
+
+class Bright(nn.Module):
+    """Says foreground where the slice itself is bright."""
+
+    def __init__(self, classes: int = 2, channel: int = 0) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(5.0))
+        self.classes, self.channel = classes, channel
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logit = self.scale * (images[:, self.channel] - 0.5)
+        return torch.stack([-logit, logit, -logit - 9][: self.classes], dim=1) if self.classes > 1 else logit[:, None]
+
+
+def site(tmp_path: Path, **options: object) -> tuple[list, Preparation]:
+    made = Preparation.model_validate({"size": 24} | options)
+    return prepare_site(Site.find(write_site(tmp_path / "HK", 3)), made), made
+
+
+def test_the_mask_is_on_the_scans_own_grid(tmp_path: Path) -> None:
+    prepared, _ = site(tmp_path)
+    mask = predict_mask(Bright(), prepared[0].images, prepared[0].grid)
+    truth = read_volume(prepared[0].subject.mask).array
+    assert mask.shape == truth.shape
+    assert 2 * (mask & truth).sum() / (mask.sum() + truth.sum()) > 0.9
+
+
+def test_one_sigmoid_says_what_two_logits_say(tmp_path: Path) -> None:
+    prepared, _ = site(tmp_path)
+    two, one = class_scores(Bright(2), prepared[0].images), class_scores(Bright(1), prepared[0].images)
+    assert np.allclose(one[:, 1] > 0.5, two[:, 1] > 0.5)
+    assert np.allclose(one.sum(axis=1), 1, atol=1e-6)
+
+
+def test_neighbours_reach_the_network(tmp_path: Path) -> None:
+    prepared, _ = site(tmp_path)
+    images = prepared[0].images
+    scores = class_scores(Bright(channel=0), images, adjacent=3)  # reads the slice below
+    assert np.array_equal(scores[1:], class_scores(Bright(), images)[:-1])
+
+
+def test_only_the_largest_component_of_each_class_stays() -> None:
+    mask = np.zeros((4, 10, 10), np.uint8)
+    mask[0, 0, 0] = 1
+    mask[1:3, 3:6, 3:6] = 1
+    mask[3, 9, 9] = mask[3, 9, 8] = 3
+    mask[0, 9, 9] = 3
+    kept = keep_largest(mask)
+    assert (kept == 1).sum() == 18
+    assert (kept == 3).sum() == 2
+    assert keep_largest(np.zeros((2, 3, 3), np.uint8)).sum() == 0
+
+
+def test_every_class_has_its_metrics(tmp_path: Path) -> None:
+    folder = write_site(tmp_path / "HK", 2)
+    for number in range(2):
+        zones = scan(number)[1].array.copy()
+        zones[:, :9][zones[:, :9] > 0] = 2
+        write_volume(folder / f"Case{number:02d}_segmentation.nii.gz", Volume(zones, affine()))
+    options = Preparation.model_validate({"size": 24, "labels": {"central": 1, "peripheral": 2}})
+    rows = evaluate_subjects(Bright(3), prepare_site(Site.find(folder), options), options)
+    assert [set(row.classes) for row in rows] == [{"central", "peripheral"}] * 2
+    assert rows[0].classes["central"].dsc > 0.5
+    assert rows[0].classes["peripheral"].dsc == 0
+    assert rows[0].as_json()["classes"]["peripheral"]["asd"] is None  # type: ignore[index]
+
+
+def test_dice_on_the_prepared_grid_is_near_that_on_the_scans(tmp_path: Path) -> None:
+    prepared, options = site(tmp_path)
+    rows = evaluate_subjects(Bright(), prepared, options)
+    for row, subject in zip(rows, prepared, strict=True):
+        assert abs(row.classes["foreground"].dsc - prepared_dice(Bright(), subject, options)) < 0.05
+
+
+def test_a_mean_says_over_how_many() -> None:
+    assert mean_of([1.0, float("nan"), 3.0]) == (2.0, 2)
+    assert mean_of([float("nan")])[1] == 0

@@ -1,0 +1,89 @@
+"""A tiny stream, and a process that dies in the middle of it wherever a test says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import smg.learner.round
+from smg.learner.config import LearnerConfig
+from smg.learner.stream import Stream
+from smg.sites.layouts import find_sites
+from tests.conftest import write_site
+
+TINY = {
+    "iterations": 4,
+    "batch": 2,
+    "preparation": {"size": 16},
+    "network": {"width": 4, "depth": 2},
+    "validate_every": 2,
+    "log_every": 1,
+}
+
+
+def write_sites(folder: Path) -> Path:
+    for place, name in enumerate("ABC"):
+        write_site(folder / name, 4, first_seed=10 * place)
+    return folder
+
+
+def tiny_stream(data: Path, **changes: Any) -> Stream:
+    config = LearnerConfig.model_validate(TINY | changes)
+    return Stream(find_sites(data), ["A", "B"], "C", config, checkpoint_seconds=0)
+
+
+def fingerprint(run: Path) -> dict[str, str]:
+    """A hash of every file that a run leaves, but for the journal's dates and the lock."""
+    return {
+        str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(run.rglob("*"))
+        if path.is_file() and path.name not in ("journal.jsonl", "lock") and "progress" not in path.parts
+    }
+
+
+class Moments:
+    """Counts the moments at which a process may die, by kind, and dies at the n-th of one kind by SIGKILL."""
+
+    KINDS = ("training", "before a rename", "after a rename", "before removing", "in a write")
+
+    def __init__(self, kind: str = "", fatal: int = 0) -> None:
+        self.kind, self.left = kind, fatal
+        self._watch(smg.learner.round, "take_step", "training", before=True)
+        self._watch(os, "replace", "before a rename", before=True)
+        self._watch(os, "replace", "after a rename", before=False)
+        self._watch(shutil, "rmtree", "before removing", before=True)
+        self._halve_writes()
+
+    def pass_by(self, kind: str) -> None:
+        if kind == self.kind:
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def _watch(self, module: Any, name: str, kind: str, before: bool) -> None:
+        original = getattr(module, name)
+
+        def watched(*args: Any, **more: Any) -> Any:
+            if before:
+                self.pass_by(kind)
+            result = original(*args, **more)
+            if not before:
+                self.pass_by(kind)
+            return result
+
+        setattr(module, name, watched)
+
+    def _halve_writes(self) -> None:
+        """A write is two: the first half reaches the file, and the process may die before the second."""
+        original = Path.write_bytes
+
+        def write_bytes(path: Path, data: bytes) -> int:
+            original(path, data[: len(data) // 2])
+            self.pass_by("in a write")
+            return original(path, data)
+
+        Path.write_bytes = write_bytes  # type: ignore[method-assign,assignment]

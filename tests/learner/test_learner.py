@@ -1,0 +1,304 @@
+"""A model that learns round by round: what it keeps, what it refuses, what it survives."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from smg.errors import SmgError
+from smg.learner.config import LearnerConfig
+from smg.learner.learner import Learner
+from smg.sites.site import Site
+from smg.sites.volume import read_volume
+from tests.learner.streams import TINY, fingerprint, tiny_stream, write_sites
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sites(tmp_path_factory.mktemp("sites"))
+
+
+def learner(folder: Path, **changes: Any) -> Learner:
+    return Learner.create(folder, LearnerConfig.model_validate(TINY | {"method": "sga+c"} | changes))
+
+
+@pytest.fixture
+def taught(data: Path, tmp_path: Path) -> Learner:
+    made = learner(tmp_path / "model")
+    for name in "AB":
+        made.learn(Site.find(data, name))
+    return made
+
+
+def test_a_round_leaves_its_record(taught: Learner) -> None:
+    record = taught.store.read_round(2)
+    assert (record["round"], record["parent"], record["site"]) == (2, 1, "B")
+    assert record["subjects"] == {"train": 2, "validation": 1, "test": 1}
+    assert [point["iteration"] for point in record["curve"]] == [2, 4]
+    assert [entry["iteration"] for entry in record["log"]] == [1, 2, 3, 4]
+    assert set(record["log"][0]["cosines"]) == {"cos_incoming_replay", "cos_train_test"}
+    assert record["kept"] == {"subjects": 2, "bytes": 2 * 6 * 16 * 16 * 5}
+    assert record["selection"]["policy"] == "comprehensive"
+    assert len(record["selection"]["R"]) == 2
+    assert set(record["earlier"]) == {"A"}
+    assert record["config"]["network"]["width"] == 4
+    assert taught.sites == ["A", "B"]
+    assert taught.current == 2
+
+
+def test_the_folder_names_no_patient_no_file_and_no_path(taught: Learner, data: Path) -> None:
+    for path in taught.store.folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            for secret in (b"Case0", str(data).encode(), b".nii", str(Path.home()).encode()):
+                assert secret not in content, path
+
+
+def test_after_a_round_the_sites_data_may_be_deleted(data: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "sites"
+    shutil.copytree(data, copy)
+    made = learner(tmp_path / "model")
+    made.learn(Site.find(copy, "A"))
+    shutil.rmtree(copy / "A")
+    shutil.rmtree(os.environ["SMG_CACHE"])
+    again = Learner(tmp_path / "model")
+    again.learn(Site.find(copy, "B"))
+    assert {site: len(kept) for site, kept in again.replay().items()} == {"A": 2, "B": 2}
+
+
+def test_a_learned_site_is_refused_unless_asked_for(taught: Learner, data: Path) -> None:
+    with pytest.raises(SmgError, match=r"site B was learned before \(round 2\)"):
+        taught.learn(Site.find(data, "B"))
+    assert taught.learn(Site.find(data, "B"), again=True)["round"] == 3
+
+
+def test_another_preparation_is_refused_unless_asked_for_and_another_network_always(taught: Learner) -> None:
+    folder = taught.store.folder
+    other = LearnerConfig.model_validate(TINY | {"preparation": {"size": 24}})
+    with pytest.raises(SmgError, match="scans were prepared otherwise before"):
+        Learner(folder, other)
+    assert Learner(folder, other, other_preparation=True).config.preparation.size == 24
+    with pytest.raises(SmgError, match="the model's network is .* cannot be changed"):
+        Learner(folder, LearnerConfig.model_validate(TINY | {"network": {"width": 5, "depth": 2}}))
+    assert Learner(folder, LearnerConfig.model_validate(TINY | {"method": "jm"})).config.method == "jm"
+
+
+def test_nan_stops_the_round_and_leaves_the_model(taught: Learner, data: Path) -> None:
+    before = fingerprint(taught.store.folder)
+    broken = Learner(taught.store.folder, LearnerConfig.model_validate(TINY | {"optimiser": {"rate": 1e30}}))
+    with pytest.raises(SmgError, match=r"round 3, iteration \d+, site C: the \w+ of the [\w ]+ batch is (nan|inf)") as error:
+        broken.learn(Site.find(data, "C"))
+    assert "\n" not in str(error.value)
+    assert fingerprint(taught.store.folder) == before
+    shutil.rmtree(taught.store.folder / "progress", ignore_errors=True)
+    Learner(taught.store.folder).learn(Site.find(data, "C"))
+
+
+def test_rollback_and_going_on_from_there(taught: Learner, data: Path) -> None:
+    taught.rollback(1)
+    assert taught.sites == ["A"]
+    record = taught.learn(Site.find(data, "C"))
+    assert (record["round"], record["parent"]) == (3, 1)
+    assert taught.sites == ["A", "C"]
+    assert set(taught.replay()) == {"A", "C"}
+    taught.rollback(2)
+    assert taught.sites == ["A", "B"]
+    with pytest.raises(SmgError, match="no round 9; it has 1, 2, 3"):
+        taught.rollback(9)
+    assert [event["event"] for event in taught.store.journal()].count("rolled back") == 2
+
+
+def test_dropping_exemplars_is_done_and_told(taught: Learner, data: Path) -> None:
+    assert taught.drop("A") == 2
+    assert set(taught.replay()) == {"B"}
+    assert taught.store.journal()[-1]["event"] == "dropped exemplars"
+    assert taught.learn(Site.find(data, "C"))["round"] == 3
+    with pytest.raises(SmgError, match="site Z was never learned"):
+        taught.drop("Z")
+
+
+def test_prediction_is_a_mask_on_the_scans_grid_and_evaluation_tells_it(taught: Learner, data: Path) -> None:
+    subject = Site.find(data, "A").subjects[0]
+    scan = read_volume(subject.image)
+    mask = taught.predict(scan)
+    assert mask.array.shape == scan.array.shape
+    assert np.array_equal(mask.affine, scan.affine)
+    rows = taught.evaluate(Site.find(data, "C"), part="all")
+    assert [row.case for row in rows] == ["Case00", "Case01", "Case02", "Case03"]
+    assert len(taught.evaluate(Site.find(data, "C"))) == 1
+
+
+def test_the_best_weights_by_validation(data: Path, tmp_path: Path) -> None:
+    last = learner(tmp_path / "last", iterations=12, validate_every=1, optimiser={"rate": 0.05})
+    best = learner(tmp_path / "best", iterations=12, validate_every=1, optimiser={"rate": 0.05}, select="best")
+    curves = [made.learn(Site.find(data, "A"))["curve"] for made in (last, best)]
+    assert curves[0] == curves[1]
+    peak = max(curves[0], key=lambda point: point["dsc"])["iteration"]
+    short = learner(tmp_path / "short", iterations=12, validate_every=1, optimiser={"rate": 0.05}, log_every=1)
+    assert short.config.iterations == 12
+    same = all(torch.equal(a, b) for a, b in zip(_weights(last), _weights(best), strict=True))
+    assert same == (peak == 12)
+
+
+def _weights(made: Learner) -> list[torch.Tensor]:
+    return list(made.store.read_tensors(1, "weights").values())
+
+
+def test_the_optimiser_is_fresh_in_every_round_unless_kept(data: Path, tmp_path: Path) -> None:
+    weights = []
+    for keep in (False, True):
+        made = learner(tmp_path / str(keep), keep_optimiser=keep)
+        for name in "AB":
+            made.learn(Site.find(data, name))
+        weights.append(torch.cat([t.reshape(-1) for t in made.store.read_tensors(2, "weights").values()]))
+    assert not torch.equal(*weights)
+
+
+def test_per_site_has_a_network_for_every_site_and_pooled_keeps_all(data: Path, tmp_path: Path) -> None:
+    apart = learner(tmp_path / "apart", method="per-site")
+    whole = learner(tmp_path / "whole", method="pooled")
+    for made in (apart, whole):
+        for name in "AB":
+            made.learn(Site.find(data, name))
+    own = apart.network_for("A").state_dict()
+    assert all(torch.equal(a, b) for a, b in zip(own.values(), apart.network(1).state_dict().values(), strict=True))
+    assert {site: len(kept) for site, kept in whole.replay().items()} == {"A": 2, "B": 2}
+    assert apart.replay() == {}
+
+
+# --- what can go wrong with a folder ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("harm", ["cut short", "altered", "gone"])
+def test_a_harmed_file_is_noticed(taught: Learner, harm: str) -> None:
+    path = taught.store.round_folder(2) / "weights.safetensors"
+    whole = path.read_bytes()
+    if harm == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(whole[:-9] if harm == "cut short" else whole[:-9] + bytes(9))
+    with pytest.raises(SmgError, match=r"weights.safetensors: (cut short or altered|No such file)"):
+        taught.network()
+    assert taught.network(1) is not None  # the other versions are whole
+
+
+def test_a_harmed_checkpoint_is_noticed(taught: Learner, data: Path) -> None:
+    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 1, "key": "", "site": "C", "round": 3})
+    (path,) = (taught.store.folder / "progress").iterdir()
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SmgError, match="cut short or altered since it was written; delete it to begin this round again"):
+        taught.learn(Site.find(data, "C"))
+
+
+def test_another_round_under_way_is_not_thrown_away(taught: Learner, data: Path) -> None:
+    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 1, "key": "", "site": "C", "round": 3})
+    with pytest.raises(SmgError, match="a round on site C is under way there"):
+        taught.learn(Site.find(data, "C"))
+
+
+def test_models_of_other_times(taught: Learner, tmp_path: Path) -> None:
+    path = taught.store.folder / "model.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {"format": 99}))
+    with pytest.raises(SmgError, match="made by a newer version of smg"):
+        Learner(taught.store.folder)
+    path.write_text("{")
+    with pytest.raises(SmgError, match="model.json: damaged"):
+        Learner(taught.store.folder)
+    with pytest.raises(SmgError, match="no model there"):
+        Learner(tmp_path / "nowhere")
+    with pytest.raises(SmgError, match="a model is there already"):
+        path.write_text(json.dumps(told))
+        learner(taught.store.folder)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from smg.learner.store import Store
+with Store(Path(sys.argv[1])).locked():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_process_at_a_time_and_the_second_says_who_holds_it(taught: Learner, data: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(taught.store.folder)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(SmgError, match=f"in use by process {holder.pid} on "):
+        taught.learn(Site.find(data, "C"))
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert taught.learn(Site.find(data, "C"))["round"] == 3  # a dead holder holds nothing
+
+
+def test_a_full_disk_loses_nothing(taught: Learner, data: Path) -> None:
+    before = fingerprint(taught.store.folder)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))  # any file over 6 kB is refused, as by a full disk
+    try:
+        with pytest.raises(SmgError, match=r"(File too large|No space left).*nothing was lost|set SMG_CACHE"):
+            taught.learn(Site.find(data, "C"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert fingerprint(taught.store.folder) == before
+    assert taught.learn(Site.find(data, "C"))["round"] == 3
+
+
+def test_a_folder_that_may_not_be_written(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SmgError, match="Not a directory"):
+        learner(tmp_path / "file" / "model")
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_fills_the_matrix_and_reads_the_measures_off_it(data: Path, tmp_path: Path) -> None:
+    results = tiny_stream(data, method="jm").run(tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "results.json").read_text()) == json.loads(json.dumps(results))
+    assert results["stream"] == {"order": ["A", "B"], "unseen": "C"}
+    matrix = results["matrix"]["dsc"]
+    assert set(matrix) == set(matrix["A"]) == {"A", "B", "C"}
+    told = results["measures"]["dsc"]
+    assert told["BM"] == pytest.approx((matrix["B"]["A"] + matrix["B"]["B"]) / 2)
+    assert told["BT"] == pytest.approx(matrix["B"]["A"] - matrix["A"]["A"])
+    assert told["FT"] == pytest.approx(matrix["B"]["C"] - matrix["C"]["C"])
+    rows = [row for row in results["subjects"] if (row["round"], row["site"]) == ("B", "A")]
+    assert matrix["B"]["A"] == pytest.approx(np.mean([row["classes"]["foreground"]["dsc"] for row in rows]))
+    assert not any(math.isnan(v) for v in told.values() if v is not None)
+    assert json.loads((tmp_path / "run" / "split.json").read_text())["seed"] == 0
+
+
+def test_a_stream_with_zones(data: Path, tmp_path: Path) -> None:
+    stream = tiny_stream(data, preparation={"size": 16, "labels": {"gland": 1, "other": 2}})
+    results = stream.run(tmp_path / "run")
+    assert set(results["classes"]) == {"gland", "other"}
+    assert results["classes"]["other"]["asd"]["BM"] is None  # nobody has it, so no surface exists
+
+
+def test_streams_that_make_no_sense(data: Path, tmp_path: Path) -> None:
+    from smg.learner.stream import Stream
+
+    config = LearnerConfig.model_validate(TINY)
+    sites = tiny_stream(data).sites
+    with pytest.raises(SmgError, match="no site 'Z' in the data; it holds A, B, C"):
+        Stream(sites, ["A", "Z"], None, config)
+    with pytest.raises(SmgError, match="names a site twice"):
+        Stream(sites, ["A", "B"], "A", config)
+    tiny_stream(data, method="jm").run(tmp_path / "run")
+    with pytest.raises(SmgError, match="holds a run of another configuration"):
+        tiny_stream(data, method="sga").run(tmp_path / "run")

@@ -1,0 +1,12 @@
+"""What each process of a job runs: the tiny stream."""
+
+import sys
+from pathlib import Path
+
+import torch.distributed as distributed
+
+from tests.learner.streams import tiny_stream
+
+distributed.init_process_group("gloo")
+tiny_stream(Path(sys.argv[1]), method="sga", iterations=int(sys.argv[3])).run(Path(sys.argv[2]))
+distributed.destroy_process_group()

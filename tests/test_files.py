@@ -1,0 +1,52 @@
+"""A file is there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from smg.files import replacing, write_json
+
+
+def test_it_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.json"
+    write_json(path, {"b": 1})
+    write_json(path, {"b": 2})
+    assert json.loads(path.read_text()) == {"b": 2}
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), replacing(path) as temporary:
+        temporary.write_text("half")
+        raise ZeroDivisionError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_permissions_are_the_users(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_json(tmp_path / "a.json", 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o640
+
+
+def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "a-b.json"
+    with replacing(path) as temporary:
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        left = temporary.with_name(temporary.name.replace(f"-{os.getpid()}-", f"-{dead.pid}-"))
+        left.write_text("half")
+        write_json(path, 1)
+        assert not left.exists()
+        assert temporary.exists()
