@@ -22,7 +22,7 @@ class NetworkConfig(BaseModel):
     channels: int = Field(1, ge=1, description="channels of an image")
     classes: int = Field(2, ge=1, description="classes with the background; 1 means one sigmoid output")
     width: int = Field(32, ge=1, description="unet: filters of the first level, doubled at every further one")
-    depth: int = Field(5, ge=2, description="unet: levels; 5 of width 32 end in 512 filters")
+    depth: int = Field(4, ge=1, description="unet: how often a map is halved; 4 take a width of 32 to 512 filters")
     norm: Literal["instance", "batch"] = Field("instance", description="unet: what follows each convolution")
     dropout: float = Field(0.0, ge=0.0, lt=1.0, description="unet: share of activations dropped in training")
     bottleneck: str | None = Field(

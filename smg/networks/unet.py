@@ -19,7 +19,7 @@ from smg.errors import SmgError
 
 
 class UNet(nn.Module):
-    """Images [B, channels, H, W] to logits [B, classes, H, W], for any H and W of at least 2 ** depth.
+    """Images [B, channels, H, W] to logits [B, classes, H, W], for any H and W of at least 2 ** (depth + 1).
 
     `dropout` draws from torch's global generator: seed it around a pass that must be repeatable.
     """
@@ -29,14 +29,14 @@ class UNet(nn.Module):
         channels: int = 1,
         classes: int = 2,
         width: int = 32,
-        depth: int = 5,
+        depth: int = 4,
         norm: str = "instance",
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        filters = [width * 2**level for level in range(depth)]
+        filters = [width * 2**level for level in range(depth + 1)]
         falling, rising = pairwise([channels, *filters[:-1]]), filters[-2::-1]
-        self.smallest = 2**depth
+        self.smallest = 2 ** (depth + 1)
         self.named_bottleneck = "bottleneck"
         self.encoder = nn.ModuleList(_two_convolutions(a, b, norm, dropout) for a, b in falling)
         self.bottleneck = _two_convolutions(filters[-2], filters[-1], norm, dropout)

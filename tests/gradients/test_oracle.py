@@ -84,7 +84,7 @@ def test_micro_batches_give_the_same() -> None:
 
 
 def test_batch_norms_statistics_move_in_real_passes_only() -> None:
-    config = NetworkConfig(width=4, depth=2, norm="batch")
+    config = NetworkConfig(width=4, depth=1, norm="batch")
     ours = Oracle(build_network(config, 0))
     batch = iteration().incoming
 
@@ -101,7 +101,7 @@ def test_batch_norms_statistics_move_in_real_passes_only() -> None:
 
 
 def test_dropout_is_a_function_of_place_and_leaves_the_global_generator_alone() -> None:
-    ours = Oracle(build_network(NetworkConfig(width=4, depth=2, dropout=0.5), 0))
+    ours = Oracle(build_network(NetworkConfig(width=4, depth=1, dropout=0.5), 0))
     batch = iteration().incoming
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -123,8 +123,8 @@ def test_half_precision_is_refused_on_a_cpu() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_half_precision_passes_leave_theta_and_gradients_whole() -> None:
-    exact = Oracle(build_network(NetworkConfig(width=4, depth=2), 0).cuda())
-    half = Oracle(build_network(NetworkConfig(width=4, depth=2), 0).cuda(), precision="bfloat16")
+    exact = Oracle(build_network(NetworkConfig(width=4, depth=1), 0).cuda())
+    half = Oracle(build_network(NetworkConfig(width=4, depth=1), 0).cuda(), precision="bfloat16")
     batch = iteration().incoming
     g, h = exact(exact.theta, batch), half(half.theta, batch)
     assert h.dtype == half.theta.dtype == torch.float32

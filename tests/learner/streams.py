@@ -19,7 +19,7 @@ TINY = {
     "iterations": 4,
     "batch": 2,
     "preparation": {"size": 16},
-    "network": {"width": 4, "depth": 2},
+    "network": {"width": 4, "depth": 1},
     "validate_every": 2,
     "log_every": 1,
 }

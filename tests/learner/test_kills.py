@@ -40,7 +40,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 CASES = [(name, {"method": name}) for name in METHODS]
 CASES[0] = ("finetune", {"method": "finetune", "select": "best", "keep_optimiser": True})
-CASES.append(("sga+c", {"method": "sga+c", "augment": "strong", "network": {"width": 4, "depth": 2, "norm": "batch"}}))
+CASES.append(("sga+c", {"method": "sga+c", "augment": "strong", "network": {"width": 4, "depth": 1, "norm": "batch"}}))
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)

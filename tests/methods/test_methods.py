@@ -26,7 +26,7 @@ NAMES = ("finetune", "jm", "gem", "c-meta", "g-meta", "isgm", "sga", "sga-direct
 
 
 def small_oracle() -> Oracle:
-    return Oracle(build_network(NetworkConfig(width=4, depth=2), 0))
+    return Oracle(build_network(NetworkConfig(width=4, depth=1), 0))
 
 
 def train(method: Method, steps: int = 3, ours: Oracle | None = None, **more: object) -> torch.Tensor:

@@ -77,7 +77,7 @@ def test_own_module_and_own_factory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["unet", "SegResNet"])
 def test_weights_are_a_function_of_the_seed_and_disturb_nothing(name: str) -> None:
-    config = NetworkConfig(width=4, depth=2) if name == "unet" else NetworkConfig(name=name, arguments=SMALL[name])
+    config = NetworkConfig(width=4, depth=1) if name == "unet" else NetworkConfig(name=name, arguments=SMALL[name])
 
     def weights(seed: int) -> Tensor:
         return nn.utils.parameters_to_vector(build_network(config, seed).parameters())
@@ -119,7 +119,7 @@ def test_check_shows_a_misfit_before_training() -> None:
     with pytest.raises(SmgError, match="network UNet does not answer with logits"):
         check_network(build_network(config), torch.zeros(2, 1, 16, 15))
     with pytest.raises(SmgError, match="has no module of that name"):
-        check_network(build_network(NetworkConfig(width=2, depth=2, bottleneck="nowhere")), torch.zeros(1, 1, 8, 8))
+        check_network(build_network(NetworkConfig(width=2, depth=1, bottleneck="nowhere")), torch.zeros(1, 1, 8, 8))
 
 
 def test_no_option_is_silently_ignored() -> None:
@@ -135,7 +135,7 @@ def test_no_option_is_silently_ignored() -> None:
 
 def test_configuration_imports_no_torch_and_the_unet_no_monai() -> None:
     program = (
-        "import sys, smg.networks as n; config = n.NetworkConfig(width=2, depth=2); assert 'torch' not in sys.modules;"
+        "import sys, smg.networks as n; config = n.NetworkConfig(width=2, depth=1); assert 'torch' not in sys.modules;"
         "n.build_network(config); assert 'monai' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -13,14 +13,14 @@ IMAGES = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def _trained_a_little(norm: str) -> nn.Module:
-    unet = build_network(NetworkConfig(width=4, depth=3, norm=norm, dropout=0.3), seed=4)
+    unet = build_network(NetworkConfig(width=4, depth=2, norm=norm, dropout=0.3), seed=4)
     for _ in range(3):
         unet(IMAGES)
     return unet
 
 
 def test_unets_features_are_the_mean_of_its_lowest_map() -> None:
-    unet = build_network(NetworkConfig(width=4, depth=3), seed=4)
+    unet = build_network(NetworkConfig(width=4, depth=2), seed=4)
     x = IMAGES
     for level in unet.encoder:  # type: ignore[union-attr]
         x = nn.functional.max_pool2d(level(x), 2)
@@ -120,7 +120,7 @@ def test_tokens_are_averaged() -> None:
 
 
 def test_a_named_bottleneck_is_heard() -> None:
-    unet = build_network(NetworkConfig(width=4, depth=3, bottleneck="encoder.1"))
+    unet = build_network(NetworkConfig(width=4, depth=2, bottleneck="encoder.1"))
     assert bottleneck_features(unet, IMAGES).shape == (3, 8)
     config = NetworkConfig(name="BasicUNet", arguments={"features": [4, 4, 4, 4, 8, 4]}, bottleneck="down_2")
     assert find_bottleneck(build_network(config), IMAGES) == "network.down_2"

@@ -19,7 +19,7 @@ class OfMonaiBlocks(nn.Module):
         from monai.networks.nets.basic_unet import Down, TwoConv, UpCat
 
         super().__init__()
-        filters = [width * 2**level for level in range(depth)]
+        filters = [width * 2**level for level in range(depth + 1)]
         options = {"act": "relu", "norm": (norm, {"affine": True}), "bias": False}
         self.stem = TwoConv(2, 1, width, **options)
         self.downs = nn.ModuleList(Down(2, a, b, **options) for a, b in pairwise(filters))
@@ -43,20 +43,20 @@ class OfMonaiBlocks(nn.Module):
             mine.data.copy_(other.data)
 
 
-@pytest.mark.parametrize(("depth", "norm", "size"), [(2, "instance", 8), (3, "batch", 21), (5, "instance", 45)])
+@pytest.mark.parametrize(("depth", "norm", "size"), [(1, "instance", 8), (2, "batch", 21), (4, "instance", 45)])
 def test_unet_is_monais_blocks_composed(depth: int, norm: str, size: int) -> None:
     unet = build_network(NetworkConfig(width=4, depth=depth, norm=norm), seed=1).double()
     assert isinstance(unet, UNet)
     oracle = OfMonaiBlocks(4, depth, norm).double()
     oracle.take_weights_of(unet)
-    images = torch.randn(2, 1, size, max(size - 3, 2**depth), dtype=torch.float64)
+    images = torch.randn(2, 1, size, max(size - 3, 2 ** (depth + 1)), dtype=torch.float64)
     torch.testing.assert_close(unet(images), oracle(images), rtol=1e-10, atol=1e-10)
 
 
 def test_the_papers_filters_and_no_idle_parameter() -> None:
     unet = UNet()
     assert [level[0].out_channels for level in [*unet.encoder, unet.bottleneck]] == [32, 64, 128, 256, 512]
-    small = build_network(NetworkConfig(channels=2, classes=3, width=4, depth=3, norm="batch", dropout=0.2))
+    small = build_network(NetworkConfig(channels=2, classes=3, width=4, depth=2, norm="batch", dropout=0.2))
     small(torch.randn(2, 2, 16, 16)).square().mean().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in small.parameters())
     assert len({p.data_ptr() for p in small.parameters()}) == len(list(small.parameters()))
@@ -64,7 +64,7 @@ def test_the_papers_filters_and_no_idle_parameter() -> None:
 
 @pytest.mark.parametrize("size", [(8, 8), (9, 31), (17, 16)])
 def test_any_size_in_same_size_out(size: tuple[int, int]) -> None:
-    unet = build_network(NetworkConfig(classes=4, width=2, depth=3))
+    unet = build_network(NetworkConfig(classes=4, width=2, depth=2))
     assert unet(torch.randn(3, 1, *size)).shape == (3, 4, *size)
 
 
@@ -74,7 +74,7 @@ def test_slices_too_small_are_refused_in_one_line() -> None:
 
 
 def test_dropout_only_in_training_and_repeatable_from_the_seed() -> None:
-    unet = build_network(NetworkConfig(width=4, depth=2, dropout=0.5))
+    unet = build_network(NetworkConfig(width=4, depth=1, dropout=0.5))
     images = torch.randn(2, 1, 8, 8)
 
     def seeded(seed: int) -> Tensor:
@@ -96,7 +96,7 @@ def _gradient(unet: nn.Module, images: Tensor, labels: Tensor, graph: bool = Fal
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
 def test_gradients_of_disjoint_batches_add(classes: int) -> None:
-    unet = build_network(NetworkConfig(classes=classes, width=4, depth=3), seed=2).double()
+    unet = build_network(NetworkConfig(classes=classes, width=4, depth=2), seed=2).double()
     images = torch.randn(5, 1, 16, 16, dtype=torch.float64)
     labels = torch.randint(0, max(classes, 2), (5, 16, 16))
     apart = (2 * _gradient(unet, images[:2], labels[:2]) + 3 * _gradient(unet, images[2:], labels[2:])) / 5
@@ -105,7 +105,7 @@ def test_gradients_of_disjoint_batches_add(classes: int) -> None:
 
 @pytest.mark.parametrize("norm", ["instance", "batch"])
 def test_double_backward_is_the_derivative_of_the_gradient(norm: str) -> None:
-    unet = build_network(NetworkConfig(width=2, depth=2, norm=norm), seed=3).double()
+    unet = build_network(NetworkConfig(width=2, depth=1, norm=norm), seed=3).double()
     images, labels = torch.randn(3, 1, 9, 8, dtype=torch.float64), torch.randint(0, 2, (3, 9, 8))
     gradient = _gradient(unet, images, labels, graph=True)
     direction = torch.randn_like(gradient)

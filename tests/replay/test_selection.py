@@ -64,7 +64,7 @@ def test_an_unknown_policy() -> None:
 
 
 def test_a_subjects_feature_is_the_bottleneck_averaged_over_space_and_slices() -> None:
-    network = build_network(NetworkConfig(width=4, depth=2), 0)
+    network = build_network(NetworkConfig(width=4, depth=1), 0)
     subjects = [subject(0, slices=21), subject(1, slices=3)]
     features = subject_features(network, subjects, OPTIONS)
     for row, one in zip(features, subjects, strict=True):
