@@ -3,7 +3,8 @@
 Published codes disagree on the direction and unit of surface distances. Ours: a surface is a mask's voxels with a
 face-neighbour outside it; distances run from each voxel of one surface to the nearest of the other, in millimetres;
 the symmetric distance is the mean over the voxels of both surfaces (as in MONAI and MedPy), HD95 the larger of the two
-directed 95th percentiles (as in MONAI). Two empty masks have a DSC of 1; where a mask is empty no surface exists and these are NaN.
+directed 95th percentiles (as in MONAI). Two empty masks have a DSC of 1; where a mask is empty no surface exists and
+these are NaN.
 """
 
 from __future__ import annotations

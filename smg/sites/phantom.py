@@ -1,0 +1,205 @@
+"""Six phantom sites: random pelves scanned by six protocols, so that everything runs with no download."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from smg.errors import SmgError
+from smg.files import write_json
+from smg.randomness import numpy_generator
+from smg.sites.anatomy import Array, Grid, Pelvis, Scene, depict, smooth_noise, spin_echo
+from smg.sites.volume import Volume, write_volume
+
+Span = tuple[float, float]
+SMALL = 6  # subjects of each site in the small set
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How one site scans. A span is drawn from anew for every subject."""
+
+    letter: str
+    subjects: int
+    spacing: Span  # mm between pixels, as stored
+    thickness: Span  # mm between slices
+    view: Span  # mm, width of the field of view
+    sampled: float  # mm between the samples really taken; the scanner interpolates to `spacing`
+    tesla: tuple[float, ...]
+    repetition: float  # ms, TR
+    echo: Span  # ms, TE: the longer the darker all but fluid
+    endorectal: bool = False
+    aspect: float = 1.0  # a pixel's height over its width
+    balloon: float = 0.1  # signal of what fills the coil's balloon, fat being 1
+    flare: float = 0.0  # gain of the endorectal coil at its surface over that of the surface coil
+    reach: float = 14.0  # mm over which that gain falls off
+    tray: float = 0.3  # gain of the surface coil at the skin, in front and behind, over that at the centre
+    shading: float = 0.08  # standard deviation of what else makes the gain uneven
+    noise: Span = (0.01, 0.02)  # of the complex signal, fat at the centre being 1
+    blur: float = 0.3  # how far the edge of k-space is damped, 0 to 1
+    saturated: float = 0.0  # mm in front of the gland beyond which signal is suppressed; 0: no such band
+    volume: float = 45.0  # ml, the usual gland
+    zones: bool = False  # whether the mask tells peripheral zone (1) from central gland (2)
+    centre: float = 0.49  # where the gland lies in the field of view, front to back
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    p.letter: p
+    for p in (
+        Protocol("A", 30, (0.6, 0.625), (3.6, 4.0), (192, 200), 0.75, (3.0,), 4000, (95, 110),
+                 tray=0.5, shading=0.12, volume=58, zones=True),
+        Protocol("B", 30, (0.39, 0.41), (3.0, 3.0), (148, 158), 0.60, (1.5,), 3500, (110, 130), endorectal=True,
+                 balloon=0.05, flare=2.0, reach=24, noise=(0.02, 0.03), centre=0.45, zones=True),
+        Protocol("C", 19, (0.55, 0.625), (1.25, 1.25), (195, 205), 0.85, (3.0,), 3600, (130, 145), aspect=0.82,
+                 shading=0.2, noise=(0.03, 0.04), volume=30, centre=0.53),
+        Protocol("D", 13, (0.325, 0.625), (3.0, 3.6), (180, 200), 0.70, (1.5, 3.0), 5000, (85, 100),
+                 tray=1.2, noise=(0.01, 0.025), blur=0.6, volume=44, centre=0.50),
+        Protocol("E", 12, (0.25, 0.28), (2.2, 3.0), (134, 140), 0.50, (3.0,), 4500, (95, 110), endorectal=True,
+                 balloon=0.12, flare=3.0, reach=16, noise=(0.012, 0.02), blur=0.2, volume=42, centre=0.42),
+        Protocol("F", 12, (0.6, 0.625), (3.6, 3.6), (196, 200), 0.85, (1.5,), 4500, (90, 105), endorectal=True,
+                 balloon=0.9, flare=2.0, reach=16, noise=(0.01, 0.02), blur=0.4, saturated=44, volume=42),
+    )
+}  # fmt: skip
+
+
+def draw(protocol: Protocol, rng: np.random.Generator) -> tuple[Volume, Volume]:
+    """One subject at one site: the scan, and its mask."""
+    pelvis = Pelvis.random(rng, protocol.volume, protocol.endorectal)
+    spacing, thickness = rng.uniform(*protocol.spacing), rng.uniform(*protocol.thickness)
+    stored = 16 * round(rng.uniform(*protocol.view) / spacing / 16)
+    sampled = min(stored, 2 * round(stored * spacing / protocol.sampled / 2))
+    x = (np.arange(sampled) / sampled - 0.5 + rng.normal(0, 0.01)) * stored * spacing
+    y = (np.arange(sampled) / sampled - protocol.centre + rng.normal(0, 0.02)) * stored * spacing * protocol.aspect
+    z = _levels(pelvis.gland[2], thickness, rng)
+    grid = Grid.along(*(axis.astype(np.float32) for axis in (z, y, x)))
+
+    signal = spin_echo(protocol.repetition, rng.uniform(*protocol.echo), float(rng.choice(protocol.tesla)))
+    signal = {name: value * rng.lognormal(0, 0.16) for name, value in signal.items()}  # no two men are quite alike
+    scene = depict(pelvis, grid, signal | {"balloon": protocol.balloon}, 1.3 * protocol.sampled, rng)
+    magnitude = _acquire(protocol, scene.signal * _gain(protocol, pelvis, grid, scene, rng), stored, rng)
+    scale = rng.uniform(400, 1500) / np.percentile(magnitude[:, ::4, ::4], 99)  # a scanner's units mean nothing
+    image = np.clip(np.rint(magnitude * scale), 0, 32767).astype(np.int16)
+
+    gland, central = (_onto(distance, stored) < 0 for distance in (scene.gland, scene.central))
+    mask = gland.astype(np.uint8) + (gland & central if protocol.zones else 0)
+    affine = _affine(spacing, spacing * protocol.aspect, thickness, (x[0], y[0], z[0]), rng)
+    return Volume(image, affine), Volume(mask.astype(np.uint8), affine)
+
+
+def _levels(half_height: float, thickness: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """The slices' heights: through the gland, and one to three more beyond its apex and its base."""
+    below, above = rng.integers(1, 4, 2)
+    offset = rng.uniform(0.05, 0.95)
+    through = int(2 * half_height / thickness - offset) + 1
+    return -half_height + thickness * (offset + np.arange(-below, through + above))
+
+
+def _gain(protocol: Protocol, pelvis: Pelvis, grid: Grid, scene: Scene, rng: np.random.Generator) -> Array:
+    """How loudly the coils hear each place: the array near the skin, an endorectal coil around itself."""
+    y = grid.axes[1][None, :, None]
+    near = np.exp(-np.clip(y + pelvis.skin, 0, None) / 25) + np.exp(-np.clip(90 - y, 0, None) / 25)
+    gain = (1 + protocol.tray * rng.uniform(0.5, 1.5) * near) * np.exp(protocol.shading * smooth_noise(rng, grid, 60.0))
+    if protocol.flare:
+        gain = gain + protocol.flare / (1 + (scene.coil / np.float32(pelvis.rectum + protocol.reach)) ** 4)
+    if protocol.saturated:
+        gain = gain * (0.08 + 0.92 / (1 + np.exp(-(y + protocol.saturated) / 2)))
+    return np.asarray(gain, np.float32)
+
+
+def _acquire(protocol: Protocol, signal: Array, stored: int, rng: np.random.Generator) -> Array:
+    """Sample in k-space, damp its edge, pad it to the stored size: blur, ringing and Rician noise come as they do."""
+    sampled = signal.shape[-1]
+    noise = rng.uniform(*protocol.noise) * rng.standard_normal((2, *signal.shape), dtype=np.float32)
+    space = fft.fftshift(fft.fft2(signal + noise[0] + 1j * noise[1]), axes=(1, 2))
+    ramp = np.abs(np.linspace(-1, 1, sampled, dtype=np.float32))
+    window = 1 - protocol.blur * np.sin(ramp * np.float32(np.pi / 2)) ** 2
+    space *= window[:, None] * window
+    before = (stored - sampled) // 2
+    pad = (before, stored - sampled - before)
+    space = fft.ifftshift(np.pad(space, ((0, 0), pad, pad)), axes=(1, 2))
+    return np.asarray(np.abs(fft.ifft2(space)) * (stored / sampled) ** 2, np.float32)
+
+
+def _onto(distance: Array, stored: int) -> Array:
+    """A distance, from the sampled grid to the stored one. Distances are smooth, so a line between samples will do."""
+    sampled = distance.shape[-1]
+    place = np.arange(stored) * sampled / stored
+    low = np.minimum(place.astype(int), sampled - 2)
+    weight = (place - low).astype(np.float32)
+    rows = distance[:, low] * (1 - weight[:, None]) + distance[:, low + 1] * weight[:, None]
+    return np.asarray(rows[:, :, low] * (1 - weight) + rows[:, :, low + 1] * weight)
+
+
+def _affine(
+    dx: float, dy: float, dz: float, first: tuple[float, float, float], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Index (i, j, k) to millimetres. Some scans are angled to the rectal wall, so their slices are oblique."""
+    tilt = np.radians(rng.uniform(-12, 12)) if rng.random() < 0.25 else 0.0
+    turn = np.array([[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]])
+    affine = np.eye(4)
+    affine[:3, :3] = turn @ np.diag([dx, dy, dz])
+    affine[:3, 3] = turn @ np.array(first) + rng.normal(0, 15, 3).round(1)
+    return affine
+
+
+def write_phantom_sites(
+    out: Path,
+    seed: int = 0,
+    small: bool = False,
+    progress: Callable[[str], None] | None = None,
+    workers: int | None = None,
+    letters: Iterable[str] = tuple(PROTOCOLS),
+    subjects: int | None = None,
+) -> list[Path]:
+    """Write the sites as OUT/A/Case00.nii.gz, OUT/A/Case00_segmentation.nii.gz and so on; return their folders.
+
+    The same seed writes the same voxels, by however many workers. `small` writes the first six subjects of each site,
+    and `subjects` the first so many. What is there already is not drawn again; a folder that holds anything else than
+    phantoms of this seed is refused, so nothing of the user's is ever overwritten.
+    """
+    _claim(out, seed)
+    sites = [PROTOCOLS[letter] for letter in letters]
+    limit = subjects if subjects is not None else SMALL if small else 10**9
+    jobs = [(out, seed, p.letter, subject) for p in sites for subject in range(min(limit, p.subjects))]
+    workers = min(workers or os.cpu_count() or 1, len(jobs))
+    tell = progress or (lambda line: None)
+    if workers <= 1:
+        for job in jobs:
+            tell(_write_subject(*job))
+    else:
+        # A fresh process each: a fork of one in which torch runs threads may hang.
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            for written in pool.map(_write_subject, *zip(*jobs, strict=True)):
+                tell(written)
+    return [out / p.letter for p in sites]
+
+
+def _claim(out: Path, seed: int) -> None:
+    """Take a new or empty folder, or go on in one that holds phantoms of this seed."""
+    mark = out / "phantoms.json"
+    if mark.is_file():
+        if json.loads(mark.read_text())["seed"] != seed:
+            raise SmgError(f"{out}: holds phantom sites of another seed; give a new folder")
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SmgError(f"{out}: exists and holds no phantom sites; give a new folder")
+    else:
+        write_json(mark, {"seed": seed})
+
+
+def _write_subject(out: Path, seed: int, letter: str, subject: int) -> str:
+    """Draw and write one subject, which depends on nothing but the seed, its site and its number."""
+    files = [out / letter / f"Case{subject:02d}{part}.nii.gz" for part in ("", "_segmentation")]
+    if not all(file.exists() for file in files):
+        rng = numpy_generator("phantom", seed, list(PROTOCOLS).index(letter), subject)
+        for file, volume in zip(files, draw(PROTOCOLS[letter], rng), strict=True):
+            write_volume(file, volume)
+    return f"{letter}/Case{subject:02d}"

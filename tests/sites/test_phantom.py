@@ -1,0 +1,134 @@
+"""The phantom sites: the same from the same seed, laid out as the dataset is, each scan a plausible one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from smg.errors import SmgError
+from smg.randomness import numpy_generator
+from smg.sites.phantom import PROTOCOLS, draw, write_phantom_sites
+from smg.sites.volume import Volume, read_volume
+
+
+@cache
+def subject(letter: str, number: int, seed: int = 0) -> tuple[Volume, Volume]:
+    return draw(PROTOCOLS[letter], numpy_generator("phantom", seed, "ABCDEF".index(letter), number))
+
+
+@pytest.fixture(scope="module")
+def small_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """F, written small by two processes."""
+    (folder,) = write_phantom_sites(tmp_path_factory.mktemp("sites"), small=True, workers=2, letters="F")
+    return folder
+
+
+def test_a_folder_of_the_users_is_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(SmgError, match="exists and holds no phantom sites; give a new folder"):
+        write_phantom_sites(tmp_path, letters="F", subjects=1, workers=1)
+    made = tmp_path / "made"
+    write_phantom_sites(made, letters="F", subjects=1, workers=1)
+    written = (made / "F" / "Case00.nii.gz").stat().st_mtime_ns
+    write_phantom_sites(made, letters="F", subjects=1, workers=1)  # it goes on, and finds all done
+    assert (made / "F" / "Case00.nii.gz").stat().st_mtime_ns == written
+    with pytest.raises(SmgError, match="phantom sites of another seed"):
+        write_phantom_sites(made, seed=1, letters="F", subjects=1, workers=1)
+
+
+def test_the_sites_have_the_papers_numbers_of_subjects() -> None:
+    assert {letter: p.subjects for letter, p in PROTOCOLS.items()} == {
+        "A": 30, "B": 30, "C": 19, "D": 13, "E": 12, "F": 12,
+    }  # fmt: skip
+
+
+def test_layout_and_count_when_small(small_site: Path) -> None:
+    expected = {f"Case{n:02d}{suffix}.nii.gz" for n in range(6) for suffix in ("", "_segmentation")}
+    assert {path.name for path in small_site.iterdir()} == expected
+    assert small_site.name == "F"
+
+
+def test_a_subject_drawn_alone_equals_the_one_written_with_its_site(small_site: Path) -> None:
+    for drawn, name in zip(subject("F", 3), ("Case03", "Case03_segmentation"), strict=True):
+        written = read_volume(small_site / f"{name}.nii.gz")
+        assert written.array.dtype == drawn.array.dtype
+        np.testing.assert_array_equal(written.array, drawn.array)
+        np.testing.assert_allclose(written.affine, drawn.affine, atol=1e-3)
+
+
+def test_writing_again_changes_no_voxel_and_another_seed_does(small_site: Path, tmp_path: Path) -> None:
+    told: list[str] = []
+    write_phantom_sites(tmp_path, letters="F", subjects=2, workers=1, progress=told.append)
+    assert told == ["F/Case00", "F/Case01"]
+    for path in (tmp_path / "F").iterdir():
+        np.testing.assert_array_equal(read_volume(path).array, read_volume(small_site / path.name).array)
+    other, same = subject("F", 0, seed=1)[0].array, subject("F", 0)[0].array
+    assert other.shape != same.shape or (other != same).mean() > 0.5
+
+
+@pytest.mark.parametrize("letter", PROTOCOLS)
+def test_geometry_is_within_the_protocol(letter: str) -> None:
+    protocol, (image, mask) = PROTOCOLS[letter], subject(letter, 0)
+    columns, rows, slices = image.spacing
+    assert protocol.spacing[0] <= columns <= protocol.spacing[1]
+    assert rows == pytest.approx(columns * protocol.aspect)
+    assert protocol.thickness[0] - 1e-9 <= slices <= protocol.thickness[1] + 1e-9
+    assert protocol.view[0] - 5 <= image.array.shape[2] * columns <= protocol.view[1] + 5
+    assert image.array.shape == mask.array.shape
+    np.testing.assert_array_equal(image.affine, mask.affine)
+    assert image.orientation.axes == (0, 1, 2)  # axial, feet first
+    assert image.orientation.flips == ()  # anterior up, the patient's right on the left
+    assert image.array.dtype == np.int16
+    assert mask.array.dtype == np.uint8
+
+
+@pytest.mark.parametrize("letter", PROTOCOLS)
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_gland_is_one_piece_inside_the_field_of_view(letter: str, number: int) -> None:
+    _, mask = subject(letter, number)
+    gland = mask.array > 0
+    _, pieces = ndimage.label(gland)
+    assert pieces == 1
+    for axis in range(3):  # nothing of it touches a border: so there are slices without it at both ends
+        assert not gland.take([0, -1], axis=axis).any()
+    assert 10 < gland.sum() * np.prod(mask.spacing) / 1000 < 170  # millilitres
+    assert 1 <= np.flatnonzero(gland.any(axis=(1, 2)))[0] <= 4
+
+
+@pytest.mark.parametrize("letter", PROTOCOLS)
+def test_only_a_and_b_tell_the_zones_apart(letter: str) -> None:
+    _, mask = subject(letter, 0)
+    assert set(np.unique(mask.array)) == ({0, 1, 2} if letter in "AB" else {0, 1})
+
+
+def glow(letter: str, number: int) -> float:
+    """How much brighter the scan is within 35 mm of the back of the gland than elsewhere."""
+    image, mask = subject(letter, number)
+    middle = len(mask.array) // 2
+    rows, columns = np.nonzero(mask.array[middle])
+    j, i = np.indices(mask.array.shape[1:])
+    near = np.hypot((j - rows.max()) * image.spacing[1], (i - columns.mean()) * image.spacing[0]) < 35
+    return float(image.array[middle][near].mean() / image.array[middle][~near].mean())
+
+
+def test_an_endorectal_coil_lights_what_is_near_it() -> None:
+    mean = {letter: np.mean([glow(letter, number) for number in (0, 1)]) for letter in PROTOCOLS}
+    assert min(mean[letter] for letter in "BEF") > max(mean[letter] for letter in "ACD")
+
+
+def test_the_gland_fills_more_of_the_picture_where_the_field_of_view_is_small() -> None:
+    def share(letter: str) -> float:
+        return float(np.mean([(subject(letter, n)[1].array > 0).any(axis=0).mean() for n in (0, 1)]))
+
+    assert share("E") > 1.2 * share("F")
+
+
+def test_the_phantom_needs_no_torch() -> None:
+    code = "import sys, smg.sites.phantom; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
