@@ -224,7 +224,7 @@ class Learner:
             "curve": training.progress.curve,
             "log": training.progress.log,
             "selection": selection,
-            "kept": {"subjects": len(chosen) // 2, "bytes": size_of(chosen)},
+            "kept": self._kept() | {site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}},
             "test": [self._under_alias(site, row) for row in self._measured(network, parts["test"])],
             "earlier": self._earlier(before, network),
         }
@@ -235,7 +235,7 @@ class Learner:
             self.store.write_round(number, tensors, record)
             self._enter(number, site)
             self.store.forget_progress()
-            self.store.note("learned", round=number, site=site, kept=record["kept"])
+            self.store.note("learned", round=number, site=site)
         _meet()
         self.model = self.store.read()
         return self.store.read_round(number)
@@ -269,6 +269,11 @@ class Learner:
             "features": [as_numbers(row) for row in features],
         }
         return pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen]), told
+
+    def _kept(self) -> dict[str, dict[str, int]]:
+        """How many subjects and bytes of each earlier site are in the buffer."""
+        packed = {e["site"]: self.store.read_tensors(e["round"], "exemplars") for e in self.rounds()}
+        return {site: {"subjects": len(t) // 2, "bytes": size_of(t)} for site, t in packed.items()}
 
     def _earlier(self, before: nn.Module, after: nn.Module) -> dict[str, dict[str, float]]:
         """What the round did to each earlier site's exemplars: their mean DSC before and after."""

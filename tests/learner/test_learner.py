@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
 import resource
 import shutil
@@ -49,7 +50,7 @@ def test_a_round_leaves_its_record(taught: Learner) -> None:
     assert [point["iteration"] for point in record["curve"]] == [2, 4]
     assert [entry["iteration"] for entry in record["log"]] == [1, 2, 3, 4]
     assert set(record["log"][0]["cosines"]) == {"cos_incoming_replay", "cos_train_test"}
-    assert record["kept"] == {"subjects": 2, "bytes": 2 * 6 * 16 * 16 * 5}
+    assert record["kept"] == {site: {"subjects": 2, "bytes": 2 * 6 * 16 * 16 * 5} for site in "AB"}
     assert record["selection"]["policy"] == "comprehensive"
     assert len(record["selection"]["R"]) == 2
     assert set(record["earlier"]) == {"A"}
@@ -259,7 +260,32 @@ def test_a_full_disk_loses_nothing(taught: Learner, data: Path) -> None:
     assert taught.learn(Site.find(data, "C"))["round"] == 3
 
 
-def test_a_folder_that_may_not_be_written(data: Path, tmp_path: Path) -> None:
+def test_a_folder_that_may_not_be_written(taught: Learner, data: Path) -> None:
+    before = fingerprint(taught.store.folder)
+    site, told = Site.find(data, "C"), multiprocessing.get_context("fork").SimpleQueue()
+
+    def as_nobody() -> None:
+        for path in (taught.store.folder, *taught.store.folder.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+        if os.geteuid() == 0:  # whom nothing forbids
+            for folder in taught.store.folder.parents:
+                folder.chmod(folder.stat().st_mode | 0o055)
+            os.setuid(65534)
+        try:
+            Learner(taught.store.folder).learn(site)
+        except SmgError as error:
+            told.put(str(error))
+        else:
+            told.put("learned")
+
+    process = multiprocessing.get_context("fork").Process(target=as_nobody)
+    process.start()
+    assert "Permission denied; nothing was lost" in told.get()
+    process.join()
+    assert fingerprint(taught.store.folder) == before
+
+
+def test_a_model_in_the_place_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SmgError, match="Not a directory"):
         learner(tmp_path / "file" / "model")

@@ -73,6 +73,47 @@ def test_through_every_format_and_back(tmp_path: Path, suffix: str, direction: n
     assert np.allclose(back.affine, placed(direction), atol=1e-5)
 
 
+def there_and_back(mask: np.ndarray, direction: np.ndarray, path: Path) -> None:
+    """Axial slices stored in any direction and format, prepared at their own size, and written back: the same."""
+    orientation = Grid((2, 3, 4), placed(direction), 16).orientation
+    stored = np.ascontiguousarray(orientation.stored(mask))
+    write_volume(path, Volume(stored, placed(direction)))
+    read = read_volume(path)
+    grid = Grid(read.array.shape, read.affine, mask.shape[-1])
+    prepared = grid.classes(read.array)
+    assert np.array_equal(prepared, mask)
+    write_volume(path, Volume(grid.back(prepared), read.affine))
+    assert np.array_equal(read_volume(path).array, stored)
+
+
+ODD = [
+    np.eye(3),
+    np.diag([1.0, -1, -1]),
+    np.eye(3)[:, [1, 2, 0]] * [1, -1, 1],
+    rotation(20),
+    rotation(-35)[:, [2, 0, 1]],
+]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_phantom_masks_in_every_format_and_direction(tmp_path: Path, suffix: str) -> None:
+    from smg.randomness import numpy_generator
+    from smg.sites.phantom import PROTOCOLS, draw
+
+    mask = draw(PROTOCOLS["F"], numpy_generator("phantom", 0, 5, 0))[1].axial()
+    square = np.ascontiguousarray(mask[:, : min(mask.shape[1:]), : min(mask.shape[1:])])
+    for direction in ODD:
+        there_and_back(square, direction, tmp_path / f"m{suffix}")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_real_masks_in_every_format_and_direction(real_data: Path, tmp_path: Path, suffix: str) -> None:
+    for site in find_sites(real_data).values():
+        mask = np.ascontiguousarray(read_volume(site.subjects[0].mask).axial())
+        for direction in ODD:
+            there_and_back(mask, direction, tmp_path / f"m{suffix}")
+
+
 def test_scores_are_put_back_and_decided_there() -> None:
     grid = Grid((2, 12, 10), np.eye(4), 20)
     scores = np.zeros((2, 3, 20, 20), np.float32)
