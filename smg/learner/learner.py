@@ -20,7 +20,7 @@ from smg.evaluation.predict import predict_mask
 from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias, as_numbers, pack, size_of, unpack
-from smg.learner.round import Told, Training, device_of_choice
+from smg.learner.round import Diverged, Told, Training, device_of_choice
 from smg.learner.store import Store
 from smg.networks import build_network
 from smg.prepare.cache import Prepared
@@ -123,13 +123,16 @@ class Learner:
         split: Split | None = None,
         again: bool = False,
         leave_out: bool = False,
+        tolerance: float | None = None,
         checkpoint_seconds: float = 60.0,
         told: Told | None = None,
         say: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """One round on a site; returns its record. After it the site's data may be deleted.
 
-        A site learned before is refused unless `again`; subjects with faults are left out if `leave_out`.
+        A site learned before is refused unless `again`; subjects with faults are left out if `leave_out`. If the DSC of
+        an earlier site's exemplars falls by more than `tolerance`, the round is kept but held: it is not made current
+        until it is accepted.
         """
         with self._alone():
             if (done := self._settle(site.name)) is not None:
@@ -145,8 +148,12 @@ class Learner:
             training = self._training(number, site.name, parts)
             key = self._key(number, site.name, parts)
             self._resume(training, key, say)
-            training.run(lambda: self._save(training, key), checkpoint_seconds, told)
-            return self._close(training, parts)
+            try:
+                training.run(lambda: self._save(training, key), checkpoint_seconds, told)
+            except Diverged:
+                self._give_up()
+                raise
+            return self._close(training, parts, tolerance)
 
     def _settle(self, site: str) -> dict[str, Any] | None:
         """Tidy after a process that died with its round entered and its progress not forgotten; that round's record."""
@@ -209,11 +216,17 @@ class Learner:
             tensors, about = training.state()
             self.store.checkpoint(tensors, about | {"key": key, "site": training.site, "round": training.number})
 
-    def _close(self, training: Training, parts: dict[str, list[Prepared]]) -> dict[str, Any]:
+    def _give_up(self) -> None:
+        """A round that diverged would only diverge again: nothing of it is kept."""
+        if first_process():
+            self.store.forget_progress()
+
+    def _close(self, training: Training, parts: dict[str, list[Prepared]], tolerance: float | None) -> dict[str, Any]:
         """Choose exemplars, evaluate, and make the round a version."""
         network, number, site = training.network, training.number, training.site
         chosen, selection = self._choose(network, training, parts["train"])
-        before = self.network()
+        earlier = self._earlier(self.network(), network)
+        fallen = {name: dsc["before"] - dsc["after"] for name, dsc in earlier.items()}
         record = {
             "round": number,
             "parent": self.current,
@@ -226,23 +239,25 @@ class Learner:
             "selection": selection,
             "kept": self._kept() | {site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}},
             "test": [self._under_alias(site, row) for row in self._measured(network, parts["test"])],
-            "earlier": self._earlier(before, network),
+            "earlier": earlier,
+            "held": tolerance is not None and any(fall > tolerance for fall in fallen.values()),
         }
         tensors = {"weights": _cpu(network.state_dict()), "exemplars": chosen}
         if self.config.keep_optimiser:
             tensors["optimiser"] = _cpu(training.opt.state())
         if first_process():
             self.store.write_round(number, tensors, record)
-            self._enter(number, site)
+            self._enter(number, site, record["held"])
             self.store.forget_progress()
-            self.store.note("learned", round=number, site=site)
+            self.store.note("held" if record["held"] else "learned", round=number, site=site)
         _meet()
         self.model = self.store.read()
         return self.store.read_round(number)
 
-    def _enter(self, number: int, site: str) -> None:
+    def _enter(self, number: int, site: str, held: bool) -> None:
         entry = {"round": number, "parent": self.current, "site": site}
-        self.store.write(self.model | {"current": number, "rounds": [*self.model["rounds"], entry]})
+        current = self.current if held else number
+        self.store.write(self.model | {"current": current, "rounds": [*self.model["rounds"], entry]})
 
     def _choose(
         self, network: nn.Module, training: Training, candidates: list[Prepared]
@@ -318,14 +333,21 @@ class Learner:
 
     def rollback(self, number: int) -> None:
         """Make an earlier round current; nothing is deleted."""
+        self._make_current(number, "rolled back")
+
+    def accept(self, number: int) -> None:
+        """Make a held round current."""
+        self._make_current(number, "accepted")
+
+    def _make_current(self, number: int, event: str) -> None:
         with self.store.locked():
+            self.model = self.store.read()
             known = [entry["round"] for entry in self.model["rounds"]]
             if number not in (0, *known):
-                raise SmgError(
-                    f"{self.store.folder}: no round {number}; it has {', '.join(map(str, known)) or 'none yet'}"
-                )
+                there = ", ".join(map(str, known)) or "none yet"
+                raise SmgError(f"{self.store.folder}: no round {number}; it has {there}")
             self.store.write(self.model | {"current": number})
-            self.store.note("rolled back", to=number)
+            self.store.note(event, round=number)
             self.model = self.store.read()
 
     def drop(self, site: str) -> int:

@@ -24,6 +24,10 @@ from smg.prepare.slices import Slices
 Told = Callable[[int, Step], None]
 
 
+class Diverged(SmgError):
+    """A loss or a gradient is no longer a number."""
+
+
 @dataclass
 class Progress:
     """Where a round stands: all that is needed to go on, since every draw is a function of the iteration."""
@@ -94,7 +98,7 @@ class Training:
         for kind, values in (("loss", step.losses), ("gradient", step.norms)):
             for batch, value in values.items():
                 if not math.isfinite(value):
-                    raise SmgError(
+                    raise Diverged(
                         f"round {self.number}, iteration {iteration + 1}, site {self.site}: the {kind} of the {batch} "
                         f"batch is {value}; the model is as it was. A lower rate may help"
                     )

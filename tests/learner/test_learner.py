@@ -104,8 +104,18 @@ def test_nan_stops_the_round_and_leaves_the_model(taught: Learner, data: Path) -
         broken.learn(Site.find(data, "C"))
     assert "\n" not in str(error.value)
     assert fingerprint(taught.store.folder) == before
-    shutil.rmtree(taught.store.folder / "progress", ignore_errors=True)
+    assert not (taught.store.folder / "progress").exists()
     Learner(taught.store.folder).learn(Site.find(data, "C"))
+
+
+def test_a_round_that_harms_an_earlier_site_is_held_until_it_is_accepted(taught: Learner, data: Path) -> None:
+    record = taught.learn(Site.find(data, "C"), tolerance=-1.0)  # less than nothing is always too much
+    assert record["held"]
+    assert (taught.current, taught.sites) == (2, ["A", "B"])
+    assert taught.store.journal()[-1]["event"] == "held"
+    taught.accept(3)
+    assert taught.sites == ["A", "B", "C"]
+    assert not taught.learn(Site.find(data, "C"), again=True, tolerance=1.0)["held"]
 
 
 def test_rollback_and_going_on_from_there(taught: Learner, data: Path) -> None:
