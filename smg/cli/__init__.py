@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from smg import __version__
-from smg.cli import sites
+from smg.cli import model, sites
 from smg.cli.demo import demo
 from smg.errors import SmgError, validation_line
 
@@ -22,6 +22,13 @@ app = typer.Typer(
     help="Learn to segment at one hospital after another, without forgetting, and work at the next one too.",
 )
 app.command()(demo)
+app.command()(model.learn)
+app.command()(model.evaluate)
+app.command()(model.predict)
+app.command()(model.history)
+app.command()(model.rollback)
+app.command()(model.accept)
+app.add_typer(model.replay, name="replay")
 app.add_typer(sites.app, name="sites")
 
 

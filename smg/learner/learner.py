@@ -237,7 +237,7 @@ class Learner:
             "curve": training.progress.curve,
             "log": training.progress.log,
             "selection": selection,
-            "kept": self._kept() | {site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}},
+            "kept": self.kept() | {site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}},
             "test": [self._under_alias(site, row) for row in self._measured(network, parts["test"])],
             "earlier": earlier,
             "held": tolerance is not None and any(fall > tolerance for fall in fallen.values()),
@@ -285,7 +285,7 @@ class Learner:
         }
         return pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen]), told
 
-    def _kept(self) -> dict[str, dict[str, int]]:
+    def kept(self) -> dict[str, dict[str, int]]:
         """How many subjects and bytes of each earlier site are in the buffer."""
         packed = {e["site"]: self.store.read_tensors(e["round"], "exemplars") for e in self.rounds()}
         return {site: {"subjects": len(t) // 2, "bytes": size_of(t)} for site, t in packed.items()}

@@ -112,7 +112,7 @@ def _from_csv(path: Path) -> list[Site]:
             raise SmgError(f"{path}: line {number} lacks its {'image' if not row['image'] else 'mask'}")
         name = canonical(row.get("site") or path.stem)
         image, mask = path.parent / row["image"], path.parent / row["mask"]
-        case = row.get("case") or _stem(image)
+        case = row.get("case") or case_of(image)
         images[name].append((case, image))
         masks[name].append((case, mask))
     return [_pair(name, images[name], masks[name]) for name in sorted(images)]
@@ -145,8 +145,9 @@ def _group(named: Iterable[Named]) -> dict[str, list[Path]]:
 
 def _cases(folder: Path) -> list[Named]:
     """Every scan directly in the folder, with the case its name gives."""
-    return [(_stem(p), p) for p in sorted(folder.iterdir()) if not p.name.startswith(".") and is_scan(p)]
+    return [(case_of(p), p) for p in sorted(folder.iterdir()) if not p.name.startswith(".") and is_scan(p)]
 
 
-def _stem(path: Path) -> str:
+def case_of(path: Path) -> str:
+    """What a scan's file name says of its case: the name without the format's suffix."""
     return path.name[: len(path.name) - len(scan_suffix(path) or "")]

@@ -1,7 +1,9 @@
-"""The commands as a user types them, in a process of their own."""
+"""The commands as a user types them."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -10,13 +12,30 @@ from pathlib import Path
 
 import pytest
 
+from smg.cli import main
 from tests.conftest import write_site
 
 SMG = Path(sys.executable).with_name("smg")
 
 
 def smg(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SMG, *map(str, words)], capture_output=True, text=True, cwd=cwd, timeout=300, check=False)
+    """Run a command as its process would, but in this one: it would import torch each time anew."""
+    arguments, out, err = [str(word) for word in words], io.StringIO(), io.StringIO()
+    with contextlib.chdir(cwd or "."), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["smg", *arguments])
+            try:
+                main()
+                code = 0
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def test_the_installed_command_is_this_one(tmp_path: Path) -> None:
+    result = subprocess.run([SMG, "sites", "check", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"smg: {tmp_path}: no site found")
 
 
 def test_check_prints_a_table_and_exits_0(tmp_path: Path) -> None:

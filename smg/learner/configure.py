@@ -1,0 +1,76 @@
+"""A configuration from a YAML file and from `key=value` words, with mistakes told in one line."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from smg.errors import SmgError, validation_line
+from smg.learner.config import LearnerConfig
+
+Tree = dict[str, Any]
+
+
+def configuration(*layers: Tree) -> LearnerConfig:
+    """Later layers over earlier ones, key by key."""
+    whole: Tree = {}
+    for layer in layers:
+        whole = _over(whole, layer)
+    _check_keys(whole, LearnerConfig, ())
+    try:
+        return LearnerConfig.model_validate(whole)
+    except ValidationError as error:
+        raise SmgError(validation_line(error)) from None
+
+
+def read_yaml(path: Path) -> Tree:
+    """A YAML file's mapping."""
+    try:
+        told = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise SmgError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        raise SmgError(f"{path}: not YAML{f' (line {where.line + 1})' if where else ''}") from None
+    if not isinstance(told, dict):
+        raise SmgError(f"{path}: a configuration is a mapping of keys to values")
+    return told
+
+
+def from_words(words: list[str]) -> Tree:
+    """`network.width=8` and the like; a value is read as YAML."""
+    tree: Tree = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise SmgError(f"{word!r}: settings are given as key=value, such as network.width=8")
+        inner: Any = yaml.safe_load(value)
+        for part in reversed(key.split(".")):
+            inner = {part: inner}
+        tree = _over(tree, inner)
+    return tree
+
+
+def _over(below: Tree, above: Tree) -> Tree:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _check_keys(tree: Tree, model: type[BaseModel], above: tuple[str, ...]) -> None:
+    """A key that does not exist, with the one that was probably meant."""
+    for key, value in tree.items():
+        if key not in model.model_fields:
+            close = get_close_matches(key, model.model_fields, n=1)
+            meant = f"; did you mean {'.'.join([*above, close[0]])}?" if close else ""
+            raise SmgError(f"no setting {'.'.join([*above, key])!r}{meant}")
+        inner = model.model_fields[key].annotation
+        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, BaseModel) and key != "augment":
+            if key != "labels":
+                _check_keys(value, inner, (*above, key))
