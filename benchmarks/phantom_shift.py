@@ -1,7 +1,7 @@
 """How far a U-Net falls when it leaves the site it was trained on: phantom A -> E, F, or real sites with --data.
 
-    python benchmarks/phantom_shift.py
-    python benchmarks/phantom_shift.py --data data/prostate --source RUNMC --targets BIDMC,HK
+python benchmarks/phantom_shift.py
+python benchmarks/phantom_shift.py --data data/prostate --source RUNMC --targets BIDMC,HK
 """
 
 from __future__ import annotations

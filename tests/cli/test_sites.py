@@ -21,14 +21,18 @@ SMG = Path(sys.executable).with_name("smg")
 def smg(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command as its process would, but in this one: it would import torch each time anew."""
     arguments, out, err = [str(word) for word in words], io.StringIO(), io.StringIO()
-    with contextlib.chdir(cwd or "."), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", ["smg", *arguments])
-            try:
-                main()
-                code = 0
-            except SystemExit as end:
-                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    with (
+        contextlib.chdir(cwd or "."),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["smg", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
