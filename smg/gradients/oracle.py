@@ -20,6 +20,7 @@ import torch.distributed as distributed
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from smg.allocator import keep_freed_memory
 from smg.errors import SmgError
 from smg.gradients.flat import flatten, pieces
 from smg.networks.loss import segmentation_loss
@@ -71,6 +72,8 @@ class Oracle:
         self.theta = flatten(self.network)
         if self.precision != "float32" and self.theta.device.type == "cpu":
             raise SmgError(f"precision {self.precision} is for a GPU; on a CPU use float32")  # some CPUs would crash
+        if self.theta.device.type == "cpu":
+            keep_freed_memory()
         self.network.train()
         self._drops = any(getattr(m, "p", 0) for m in self.network.modules() if "Dropout" in type(m).__name__)
 
@@ -79,27 +82,23 @@ class Oracle:
         self.place, self.answers = place, []
 
     def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
-        at = theta.detach().requires_grad_()
-        total, loss = torch.zeros_like(theta), theta.new_zeros(())
+        leaves, total, loss = self._leaves(theta), None, theta.new_zeros(())
         for samples, weight in self._turns(batch):
-            share = self._loss(at, samples, virtual=theta is not self.theta) * weight
-            (gradient,) = torch.autograd.grad(share, at)
-            total, loss = gradient if weight == 1 else total + gradient, loss + share.detach()
-        return self._agreed(total, loss, batch, theta)
+            share = self._loss(leaves, samples, virtual=theta is not self.theta) * weight
+            gradient = _gradient(share, leaves)
+            total, loss = gradient if total is None else total.add_(gradient), loss + share.detach()
+        return self._agreed(torch.zeros_like(theta) if total is None else total, loss, batch, theta)
 
     def linear(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        at = theta.detach().requires_grad_()
-        total, loss = torch.zeros_like(theta), theta.new_zeros(())
+        leaves, total, loss = self._leaves(theta), torch.zeros_like(theta), theta.new_zeros(())
         for samples, weight in self._turns(batch):
-            share = self._loss(at, samples, virtual=theta is not self.theta) * weight
-            total = total + torch.autograd.grad(share, at, create_graph=True)[0]
-            loss = loss + share.detach()
+            share = self._loss(leaves, samples, virtual=theta is not self.theta) * weight
+            total, loss = total + _gradient(share, leaves, create_graph=True), loss + share.detach()
 
         def hessian(vector: Tensor) -> Tensor:
             if not total.requires_grad:  # a process that has no row of this batch
                 return _summed(torch.zeros_like(vector))
-            (product,) = torch.autograd.grad(total, at, vector, retain_graph=True, materialize_grads=True)
-            return _summed(product)
+            return _summed(_gradient(total, leaves, vector, retain_graph=True))
 
         return self._agreed(total.detach(), loss, batch, theta), hessian
 
@@ -117,15 +116,22 @@ class Oracle:
             stop = min(start + (self.micro_batch or len(mine)), mine.stop)
             yield batch.load(slice(start, stop)), (stop - start) / len(batch)
 
-    def _loss(self, theta: Tensor, samples: Samples, virtual: bool) -> Tensor:
+    def _leaves(self, theta: Tensor) -> dict[str, Tensor]:
+        """Θ cut into parameters, as the leaves of a graph: the network's own where Θ is its own."""
+        if theta is self.theta:
+            return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+        return {name: piece.requires_grad_() for name, piece in pieces(self.network, theta.detach()).items()}
+
+    def _loss(self, leaves: dict[str, Tensor], samples: Samples, virtual: bool) -> Tensor:
         """The mean loss over the samples, as a function of Θ."""
-        images = samples.images.to(theta.device, theta.dtype, non_blocking=True)
-        labels = samples.labels.to(theta.device, non_blocking=True)
-        state = pieces(self.network, theta)
-        if virtual:  # statistics may move in copies only
-            state |= {name: buffer.clone() for name, buffer in self.network.named_buffers()}
-        with self._dropout(), torch.autocast(theta.device.type, torch.bfloat16, self.precision == "bfloat16"):
-            logits = functional_call(self.network, state, (images,))
+        images = samples.images.to(self.theta.device, self.theta.dtype, non_blocking=True)
+        labels = samples.labels.to(self.theta.device, non_blocking=True)
+        with self._dropout(), torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16"):
+            if virtual:  # statistics may move in copies only
+                buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
+                logits = functional_call(self.network, leaves | buffers, (images,))
+            else:
+                logits = self.network(images)
         return self.loss(logits, labels).mean()
 
     def _agreed(self, gradient: Tensor, loss: Tensor, batch: Batch, theta: Tensor) -> Tensor:
@@ -156,6 +162,23 @@ class Oracle:
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(digest("dropout", *self.place, len(self.answers), rank) >> 1)
             yield
+
+
+def _gradient(
+    of: Tensor,
+    leaves: dict[str, Tensor],
+    along: Tensor | None = None,
+    create_graph: bool = False,
+    retain_graph: bool | None = None,
+) -> Tensor:
+    """Autograd's gradient by the leaves, as one flat vector.
+
+    By one leaf for each parameter, and not by Θ through its pieces: their views and the split would add nodes to every
+    graph, a millisecond a pass.
+    """
+    parameters = tuple(leaves.values())
+    parts = torch.autograd.grad(of, parameters, along, retain_graph, create_graph, materialize_grads=True)
+    return torch.cat([part.reshape(-1) for part in parts])
 
 
 def _summed(vector: Tensor) -> Tensor:

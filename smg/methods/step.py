@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -47,19 +49,23 @@ def _report(answers: list[Answer]) -> Step:
     for answer in answers:  # of two gradients of one batch, the one at Θ itself counts
         if answer.batch not in told or told[answer.batch].virtual:
             told[answer.batch] = answer
-    norms = {name: answer.gradient.norm() for name, answer in told.items()}
-    cosines = {
-        name: _cosine(told[a].gradient, told[b].gradient, norms[a] * norms[b])
-        for name, (a, b) in PAIRS.items()
-        if a in told and b in told
-    }
+    pairs = {name: pair for name, pair in PAIRS.items() if set(pair) <= told.keys()}
+    losses, squares, products = _fetched(
+        [answer.loss for answer in told.values()],
+        [torch.dot(answer.gradient, answer.gradient) for answer in told.values()],
+        [torch.dot(told[a].gradient, told[b].gradient) for a, b in pairs.values()],
+    )
+    norms = {name: math.sqrt(square) for name, square in zip(told, squares, strict=True)}
+    lengths = [norms[a] * norms[b] for a, b in pairs.values()]
     return Step(
-        losses={name: float(answer.loss) for name, answer in told.items()},
-        norms={name: float(norm) for name, norm in norms.items()},
-        cosines={name: float(cosine) for name, cosine in cosines.items()},
+        losses=dict(zip(told, losses, strict=True)),
+        norms=norms,
+        cosines={name: p / n if n else 0.0 for name, p, n in zip(pairs, products, lengths, strict=True)},
         shifted=tuple(name for name, answer in told.items() if answer.virtual),
     )
 
 
-def _cosine(a: Tensor, b: Tensor, lengths: Tensor) -> Tensor:
-    return torch.where(lengths > 0, torch.dot(a, b) / lengths, 0.0)
+def _fetched(*groups: list[Tensor]) -> list[list[float]]:
+    """Scalars on the device as numbers here, all in one transfer: each would make a GPU wait."""
+    numbers = iter(torch.stack([scalar for group in groups for scalar in group]).tolist())
+    return [list(islice(numbers, len(group))) for group in groups]
