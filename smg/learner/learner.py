@@ -21,7 +21,7 @@ from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias, as_numbers, pack, size_of, unpack
 from smg.learner.round import Diverged, Told, Training, device_of_choice
-from smg.learner.store import Store
+from smg.learner.store import FORMAT, Store
 from smg.networks import build_network
 from smg.prepare.cache import Prepared
 from smg.prepare.site import prepare_scan, prepare_site
@@ -65,12 +65,16 @@ class Learner:
     def create(cls, folder: str | Path, config: LearnerConfig | None = None, **options: Any) -> Learner:
         """A model that has learned nothing yet; options are those of `LearnerConfig`."""
         store = Store(Path(folder))
-        if store.exists:
+        there = store.exists
+        meet()  # before any process writes what the others look for
+        if there:
             raise SmgError(f"{folder}: a model is there already; give another folder, or learn with that one")
         made = config or LearnerConfig.model_validate(options)
-        with store.locked():
-            store.write({"format": 1, "config": made.model_dump(mode="json"), "current": 0, "rounds": []})
-            store.note("created", version=smg.__version__)
+        if first_process():
+            with store.locked():
+                store.write({"format": FORMAT, "config": made.model_dump(mode="json"), "current": 0, "rounds": []})
+                store.note("created", version=smg.__version__)
+        meet()
         return cls(folder)
 
     # --- what it knows ------------------------------------------------------------------------------------------------
@@ -160,13 +164,13 @@ class Learner:
         self.model = self.store.read()
         found = self.store.resume()
         entered = found is not None and found[1]["round"] in [entry["round"] for entry in self.model["rounds"]]
-        _meet()
+        meet()
         if found is None or not entered:
             return None
         if first_process():
             self.store.forget_progress()
             self.store.note("learned", round=found[1]["round"], site=found[1]["site"])
-        _meet()
+        meet()
         return (
             self.store.read_round(self.current)
             if found[1]["site"] == site and self.current == found[1]["round"]
@@ -199,6 +203,7 @@ class Learner:
 
     def _resume(self, training: Training, key: str, say: Callable[[str], None] | None) -> None:
         found = self.store.resume()
+        meet()  # lest one process go on, and save, before another has looked
         if found is None:
             return
         tensors, about = found
@@ -250,7 +255,7 @@ class Learner:
             self._enter(number, site, record["held"])
             self.store.forget_progress()
             self.store.note("held" if record["held"] else "learned", round=number, site=site)
-        _meet()
+        meet()
         self.model = self.store.read()
         return self.store.read_round(number)
 
@@ -375,7 +380,7 @@ def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: t.detach().clone().cpu() for name, t in tensors.items()}
 
 
-def _meet() -> None:
+def meet() -> None:
     """Processes of a job wait for one another."""
     if distributed.is_initialized():
         distributed.barrier()

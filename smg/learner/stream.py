@@ -13,7 +13,7 @@ from smg.evaluation.measures import FORMULAS, Matrix, measures
 from smg.evaluation.subjects import mean_of
 from smg.files import write_json
 from smg.learner.config import LearnerConfig
-from smg.learner.learner import Learner, first_process, versions
+from smg.learner.learner import Learner, first_process, meet, versions
 from smg.sites.site import Site
 from smg.sites.split import Split, save_splits, split_site
 
@@ -72,7 +72,9 @@ class Stream:
         return results
 
     def _learner(self, folder: Path) -> Learner:
-        if (folder / "model" / "model.json").exists():
+        there = (folder / "model" / "model.json").exists()
+        meet()  # before any process of a job makes what the others look for
+        if there:
             learner = Learner(folder / "model")
             if learner.config != self.config or learner.sites != self.rounds[: len(learner.sites)]:
                 raise SmgError(f"{folder}: holds a run of another configuration; give another folder")
