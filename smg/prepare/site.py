@@ -13,7 +13,6 @@ from smg.prepare.grid import Grid
 from smg.prepare.options import Preparation
 from smg.sites.check import Examined, doubled, examine, on_all_cores
 from smg.sites.formats import Array
-from smg.sites.labels import Labels
 from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import LIMIT, Volume
 
@@ -67,28 +66,25 @@ def prepare_scan(volume: Volume, options: Preparation) -> tuple[Array, Grid]:
     array = volume.array
     if options.clip is not None:
         array = np.clip(array, *np.percentile(array, options.clip))
-    return normalise(grid.image(array), (1, 2) if options.normalise == "slice" else (0, 1, 2)), grid
+    images = grid.image(array)
+    for part in images if options.normalise == "slice" else [images]:
+        normalise(part.reshape(-1))
+    return images, grid
 
 
-def normalise(images: Array, axes: tuple[int, ...]) -> Array:
-    """Zero mean and unit variance over the axes, in place; what is constant becomes zero."""
-    images -= images.mean(axis=axes, keepdims=True)
-    deviation = np.sqrt(np.square(images).mean(axis=axes, keepdims=True))
-    images /= np.where(deviation > 0, deviation, 1)
-    return images
-
-
-def prepare_mask(mask: Volume, grid: Grid, labels: Labels) -> Array:
-    return grid.classes(labels.index(mask.array))
+def normalise(values: Array) -> None:
+    """Zero mean and unit variance, in place; what is constant becomes zero."""
+    values -= values.mean()
+    deviation = np.sqrt(values @ values / len(values))
+    values /= deviation if deviation > 0 else 1
 
 
 def _make(path: Path, found: Examined, options: Preparation) -> None:
     assert found.image is not None  # else there were faults
-    assert found.mask is not None
+    assert found.classes is not None
     images, grid = prepare_scan(found.image, options)
-    labels = prepare_mask(found.mask, grid, options.labels)
     try:
-        write_entry(path, images, labels, grid, found.content)
+        write_entry(path, images, grid.classes(found.classes), grid, found.content)
     except OSError as error:
         raise SmgError(f"{path.parent}: cannot keep prepared scans there ({error.strerror}); set SMG_CACHE") from None
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from smg.files import replacing
 from smg.prepare.options import Preparation
-from smg.prepare.site import prepare_mask, prepare_scan
+from smg.prepare.site import prepare_scan
 from smg.sites.check import on_all_cores
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
@@ -45,7 +45,7 @@ def augmented_tiles(preset: str, options: Preparation, count: int, seed: int) ->
 
     def draw(subject: Subject) -> list[Tile]:
         images, grid = prepare_scan(read_volume(subject.image), options)
-        classes = prepare_mask(read_volume(subject.mask), grid, options.labels)
+        classes = grid.classes(options.labels.index(read_volume(subject.mask).array))
         middle = middle_slice(classes)
         stack = torch.from_numpy(images[middle]).expand(count, 1, -1, -1)
         drawn = augment(stack, torch.from_numpy(classes[middle]).expand(count, -1, -1), config, seed, 0, 0)

@@ -31,6 +31,7 @@ class Examined:
     subject: Subject
     image: Volume | None = None
     mask: Volume | None = None
+    classes: Array | None = None  # the mask as class indices
     content: str = ""  # a hash of the voxels: equal for one scan kept twice, under any name or compression
     faults: list[Fault] = field(default_factory=list)
 
@@ -57,10 +58,10 @@ def examine(
         if reason := _image_fault(found.image.array):
             fault(subject.image, reason)
     if found.mask is not None:
-        indexed = labels.index(found.mask.array)
+        found.classes = labels.index(found.mask.array)
         if unexpected := labels.unexpected(found.mask.array, label_values):
             fault(subject.mask, f"label values that were not expected: {', '.join(f'{v:g}' for v in unexpected[:5])}")
-        elif not indexed.any():
+        elif not found.classes.any():
             fault(subject.mask, "empty mask: no voxel is foreground")
     if found.image is not None and found.mask is not None:
         if reason := same_grid(found.image, found.mask):
@@ -99,11 +100,12 @@ class SiteFacts:
     spacing: Span = field(default_factory=list)  # mm between columns, rows, slices: likewise
     intensity: list[float] = field(default_factory=list)  # the smallest and the largest voxel
 
-    def add(self, image: Volume, mask: Volume, labels: Labels) -> None:
+    def add(self, image: Volume, mask: Array) -> None:
+        """`mask` as axial slices of class indices."""
         slices, rows, columns = image.axial().shape
         between, down, across = image.axial_spacing
         self.slices += slices
-        self.foreground_slices += int(labels.index(mask.axial()).any(axis=(1, 2)).sum())
+        self.foreground_slices += int(mask.any(axis=(1, 2)).sum())
         self.size = _widen(self.size, [columns, rows])
         self.spacing = _widen(self.spacing, [round(across, 3), round(down, 3), round(between, 3)])
         values = [*self.intensity, float(image.array.min()), float(image.array.max())]
@@ -140,8 +142,8 @@ def check_sites(
         return examine(subject, labels, limit, values[subject.site])
 
     for found in on_all_cores(facts_of, [subject for site in sites for subject in site.subjects]):
-        if found.image is not None and found.mask is not None and found.image.array.shape == found.mask.array.shape:
-            check.sites[found.subject.site].add(found.image, found.mask, labels)
+        if found.image is not None and found.classes is not None and found.image.array.shape == found.classes.shape:
+            check.sites[found.subject.site].add(found.image, found.image.orientation.axial(found.classes))
         contents.append((found.subject, found.content))
         check.faults += found.faults
         if progress:

@@ -45,6 +45,7 @@ class Header:
     shape: tuple[int, ...]  # [k, j, i]
     affine: Array  # (i, j, k, 1) -> millimetres, LPS
     bytes: int  # unpacked
+    own: Any = None  # the header as its format's library has it, where the voxels' reader needs more
 
 
 class Truncated(SmgError):
@@ -59,7 +60,7 @@ def nifti_header(path: Path) -> Header:
 
 
 def nifti_array(path: Path, header: Header) -> Array:
-    parsed = _nifti_parse(_inflate(path, 544))
+    parsed: nib.Nifti1Header = header.own
     start = int(parsed.get_data_offset())
     data = _inflate(path, start + header.bytes)
     if len(data) < start + header.bytes:
@@ -136,7 +137,7 @@ def _nifti_geometry(header: nib.Nifti1Header) -> Header:
     scale = TO_MILLIMETRES.get(header.get_xyzt_units()[0], 1.0)
     affine = np.diag([scale, scale, scale, 1.0]) @ affine
     size = int(np.prod(shape, dtype=np.int64)) * int(header.get_data_dtype().itemsize)
-    return Header(shape[::-1], RAS_TO_LPS @ affine, size)
+    return Header(shape[::-1], RAS_TO_LPS @ affine, size, header)
 
 
 def _drop_single(shape: tuple[int, ...]) -> tuple[int, ...]:
