@@ -167,23 +167,21 @@ class Learner:
         meet()
         if found is None or not entered:
             return None
+        record = self.store.read_round(found[1]["round"])
         if first_process():
             self.store.forget_progress()
-            self.store.note("learned", round=found[1]["round"], site=found[1]["site"])
+            self.store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
         meet()
-        return (
-            self.store.read_round(self.current)
-            if found[1]["site"] == site and self.current == found[1]["round"]
-            else None
-        )
+        return record if record["site"] == site else None
 
     def _training(self, number: int, site: str, parts: dict[str, list[Prepared]]) -> Training:
         if not parts["train"]:
             raise SmgError(f"site {site}: no subject to train with")
         fresh = self.config.recipe().method.one_network_a_site
         moments = None
-        if self.config.keep_optimiser and self.current and not fresh:
-            moments = self.store.read_tensors(self.current, "optimiser")
+        if self.config.keep_optimiser and not fresh and self.current:
+            if "optimiser.safetensors" in self.store.read_round(self.current)["files"]:  # it was kept then, too
+                moments = self.store.read_tensors(self.current, "optimiser")
         return Training(
             network=self.network(0 if fresh else None),
             config=self.config,

@@ -178,6 +178,13 @@ def test_the_optimiser_is_fresh_in_every_round_unless_kept(data: Path, tmp_path:
     assert not torch.equal(*weights)
 
 
+def test_a_process_that_died_between_entering_its_round_and_tidying_up(taught: Learner, data: Path) -> None:
+    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 4, "key": "", "site": "B", "round": 2})
+    assert taught.learn(Site.find(data, "B"))["round"] == 2  # it was learned: nothing is done again
+    assert not (taught.store.folder / "progress").exists()
+    assert taught.store.journal()[-1] | {"when": ""} == {"when": "", "event": "learned", "round": 2, "site": "B"}
+
+
 def test_per_site_has_a_network_for_every_site_and_pooled_keeps_all(data: Path, tmp_path: Path) -> None:
     apart = learner(tmp_path / "apart", method="per-site")
     whole = learner(tmp_path / "whole", method="pooled")
