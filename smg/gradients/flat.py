@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -10,15 +10,19 @@ from torch import Tensor, nn
 
 def flatten(network: nn.Module) -> Tensor:
     """Move the network's trainable parameters into one vector and return it: to change the vector is to change them."""
-    parameters = [p for p in network.parameters() if p.requires_grad]
-    theta = torch.cat([p.detach().reshape(-1) for p in parameters])
-    for parameter, piece in zip(parameters, pieces(network, theta).values(), strict=True):
-        parameter.data = piece
+    named = trainable(network)
+    theta = torch.cat([p.detach().reshape(-1) for p in named.values()])
+    for name, piece in pieces(named, theta).items():
+        named[name].data = piece
     return theta
 
 
-def pieces(network: nn.Module, theta: Tensor) -> dict[str, Tensor]:
-    """A vector like Θ cut into the parameters' shapes, by name: views, through which gradients flow back into it."""
-    named = {name: p.shape for name, p in network.named_parameters() if p.requires_grad}
-    cut = torch.split(theta, [math.prod(shape) for shape in named.values()])
-    return {name: piece.view(shape) for (name, shape), piece in zip(named.items(), cut, strict=True)}
+def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that Θ is made of, by name, in its order."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def pieces(named: Mapping[str, Tensor], theta: Tensor) -> dict[str, Tensor]:
+    """A vector like Θ cut into the parameters' shapes, by name: views of it."""
+    cut = torch.split(theta, [p.numel() for p in named.values()])
+    return {name: piece.view(named[name].shape) for name, piece in zip(named, cut, strict=True)}

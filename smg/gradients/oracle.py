@@ -22,7 +22,7 @@ from torch.func import functional_call
 
 from smg.allocator import keep_freed_memory
 from smg.errors import SmgError
-from smg.gradients.flat import flatten, pieces
+from smg.gradients.flat import flatten, pieces, trainable
 from smg.networks.loss import segmentation_loss
 from smg.prepare.batches import Batch
 from smg.prepare.slices import Samples
@@ -75,6 +75,11 @@ class Oracle:
         if self.theta.device.type == "cpu":
             keep_freed_memory()
         self.network.train()
+        # Looked up once: to go through the modules again in every pass would cost it two per cent on a small network.
+        self._own, self._buffers = trainable(self.network), dict(self.network.named_buffers())
+        self._tied = len(list(self.network.named_parameters(remove_duplicate=False))) > len(
+            list(self.network.named_parameters())
+        )
         self._drops = any(getattr(m, "p", 0) for m in self.network.modules() if "Dropout" in type(m).__name__)
 
     def at(self, *place: int) -> None:
@@ -119,8 +124,8 @@ class Oracle:
     def _leaves(self, theta: Tensor) -> dict[str, Tensor]:
         """Θ cut into parameters, as the leaves of a graph: the network's own where Θ is its own."""
         if theta is self.theta:
-            return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
-        return {name: piece.requires_grad_() for name, piece in pieces(self.network, theta.detach()).items()}
+            return dict(self._own)
+        return {name: piece.requires_grad_() for name, piece in pieces(self._own, theta.detach()).items()}
 
     def _loss(self, leaves: dict[str, Tensor], samples: Samples, virtual: bool) -> Tensor:
         """The mean loss over the samples, as a function of Θ."""
@@ -128,8 +133,8 @@ class Oracle:
         labels = samples.labels.to(self.theta.device, non_blocking=True)
         with self._dropout(), torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16"):
             if virtual:  # statistics may move in copies only
-                buffers = {name: buffer.clone() for name, buffer in self.network.named_buffers()}
-                logits = functional_call(self.network, leaves | buffers, (images,))
+                buffers = {name: buffer.clone() for name, buffer in self._buffers.items()}
+                logits = functional_call(self.network, leaves | buffers, (images,), tie_weights=self._tied)
             else:
                 logits = self.network(images)
         return self.loss(logits, labels).mean()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, ClassVar, Literal, TypeVar
 
+import torch
 from torch import Tensor
 
 from smg.errors import SmgError
@@ -72,7 +73,7 @@ class Meta(Method):
 
     def shifted(self, theta: Tensor, grad: Gradient, g: Tensor, gamma: float) -> Tensor:
         """Θ after an inner step of size γ along g."""
-        return theta - gamma * (g if self.inner == "sgd" else grad.preconditioned(g))
+        return torch.sub(theta, g if self.inner == "sgd" else grad.preconditioned(g), alpha=gamma)
 
 
 METHODS: dict[str, type[Method]] = {}

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from smg.errors import SmgError
-from smg.gradients.flat import flatten, pieces
+from smg.gradients.flat import flatten, pieces, trainable
 from smg.gradients.oracle import Oracle
 from smg.networks import NetworkConfig, build_network
 from smg.networks.loss import segmentation_loss
@@ -31,7 +31,7 @@ def test_parameters_are_views_of_theta() -> None:
     theta.mul_(2)
     assert torch.equal(parameters_to_vector(network.parameters()), 2 * before)
     assert all(p.data_ptr() >= theta.data_ptr() for p in network.parameters())
-    named = pieces(network, theta)
+    named = pieces(trainable(network), theta)
     assert [tuple(p.shape) for p in named.values()] == [tuple(p.shape) for p in network.parameters()]
 
 
@@ -61,9 +61,31 @@ def test_a_parameter_without_gradient_counts_as_zeros() -> None:
     network.forward = lambda x: plain_last(x)  # type: ignore[method-assign]
     ours = Oracle(network)
     gradient = ours(ours.theta, iteration().incoming)
-    named = pieces(network, gradient)
+    named = pieces(trainable(network), gradient)
     assert named["idle"].tolist() == [0.0] * 7
     assert all(piece.any() for name, piece in named.items() if name != "idle")
+
+
+def test_a_shared_parameter_counts_once_and_is_shifted_everywhere() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(1, 2, 1, dtype=torch.float64)
+            self.second = nn.Conv2d(2, 2, 1, dtype=torch.float64)
+            self.third = nn.Conv2d(2, 2, 1, dtype=torch.float64)
+            self.third.weight = self.second.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.third(self.second(self.first(x)).tanh())
+
+    torch.manual_seed(0)
+    ours, batch = Oracle(Shared()), iteration().incoming
+    elsewhere = ours.theta + 0.1
+    shifted = Oracle(ours.network)
+    shifted.theta.copy_(elsewhere)
+    expected = shifted(shifted.theta, batch)
+    shifted.theta.sub_(0.1)
+    assert torch.allclose(shifted(elsewhere, batch), expected, rtol=1e-9, atol=1e-14)
 
 
 def test_a_frozen_parameter_is_no_part_of_theta() -> None:
