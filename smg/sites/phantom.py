@@ -17,7 +17,8 @@ from scipy import fft
 from smg.errors import SmgError
 from smg.files import write_json
 from smg.randomness import numpy_generator
-from smg.sites.anatomy import Array, Grid, Pelvis, Scene, depict, smooth_noise, spin_echo
+from smg.sites.anatomy import Pelvis, Scene, depict, spin_echo
+from smg.sites.canvas import Array, Grid, smooth_noise
 from smg.sites.volume import Volume, write_volume
 
 Span = tuple[float, float]
