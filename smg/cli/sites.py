@@ -94,7 +94,7 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -
     if as_json:
         print_json(result.as_json())
         return not result.faults
-    columns = ("site", "subjects", "slices", "with foreground", "size", "spacing in mm", "intensity", "faults")
+    columns = ("site", "subjects", "slices", "foreground", "size", "spacing in mm", "intensity", "faults")
     rows = [
         (
             name,
@@ -103,7 +103,7 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -
             str(facts.foreground_slices),
             _span(facts.size),
             _span(facts.spacing),
-            _span([[v] for v in facts.intensity], between=" .. "),
+            _span([[v] for v in facts.intensity], between=".."),
             str(sum(fault.site == name for fault in result.faults)),
         )
         for name, facts in result.sites.items()
@@ -118,8 +118,11 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -
 
 
 def _span(span: list[list[float]], between: str = "-") -> str:
-    """`192 x 192`, or `0.73-0.83 x 0.73-0.83 x 2.2-3` where a number varies."""
+    """`192²`, or `0.73-0.83² x 2.2-3` where a number varies; ² where columns and rows are alike."""
     if not span:
         return "-"
     pairs = zip(*span, strict=True)
-    return " x ".join(f"{low:.4g}" if low == high else f"{low:.4g}{between}{high:.4g}" for low, high in pairs)
+    told = [f"{low:.3g}" if low == high else f"{low:.3g}{between}{high:.3g}" for low, high in pairs]
+    if len(told) > 1 and told[0] == told[1]:
+        told[:2] = [f"{told[0]}²"]
+    return " x ".join(told)

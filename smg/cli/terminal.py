@@ -36,9 +36,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.ASCII2, header_style="bold", pad_edge=False)
+    table = Table(
+        box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.ASCII2,
+        header_style="bold",
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+    )
     for number, column in enumerate(columns):
-        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=True)
+        # On a narrow terminal a cell folds; nothing is cut away.
+        table.add_column(column, justify="left" if number == 0 else "right", no_wrap=number == 0, overflow="fold")
     for row in rows:
         table.add_row(*row)
     # In a pipe nothing may be cut to the width of a terminal that is not there.
