@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from smg.learner.learner import Learner
     from smg.methods import Step
     from smg.sites.site import Site
+    from smg.sites.split import Split
 
 HELD = 3  # exit code of a round that harmed an earlier site
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="Which site, where the folder holds several.")]
+SplitFile = Annotated[
+    Path | None,
+    typer.Option("--split", help="A split file; subjects are ranked by a hash of seed and case if not given."),
+]
 LeaveOut = Annotated[bool, typer.Option("--leave-out", help="Go on without subjects that have faults.")]
 
 replay = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="What is kept of each site.")
@@ -39,6 +44,7 @@ def learn(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as `network.width=8`.")
     ] = None,
     site: SiteName = None,
+    split: SplitFile = None,
     tolerance: Annotated[
         float, typer.Option(help="Points of DSC that an earlier site's exemplars may fall before the round is held.")
     ] = 5.0,
@@ -57,6 +63,7 @@ def learn(
     found = _site(data, site)
     record = learner.learn(
         found,
+        split=_split(found, split),
         again=again,
         leave_out=leave_out,
         tolerance=tolerance / 100,
@@ -84,6 +91,7 @@ def evaluate(
     as_csv: Annotated[
         Path | None, typer.Option("--csv", help="Also write every subject's numbers to this file.")
     ] = None,
+    split: SplitFile = None,
     leave_out: LeaveOut = False,
     as_json: Json = False,
 ) -> None:
@@ -99,7 +107,7 @@ def evaluate(
     rows = []
     for path in data:
         for found in _sites(path):
-            evaluated = learner.evaluate(found, part, leave_out=leave_out)
+            evaluated = learner.evaluate(found, part, _split(found, split), leave_out)
             rows += [{"site": found.name, **row.as_json()} for row in evaluated]
     if as_csv:
         _write_csv(as_csv, rows)
@@ -254,6 +262,12 @@ def _site(path: Path, name: str | None) -> Site:
     from smg.sites.site import Site
 
     return Site.find(path, name)
+
+
+def _split(site: Site, path: Path | None) -> Split | None:
+    from smg.sites.split import given_split, load_splits
+
+    return given_split(site, load_splits(path), path) if path else None
 
 
 def _scans(words: list[str]) -> list[Path]:

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 import torch
 
 from smg.prepare.augment import Augmentation, augment
-from smg.prepare.slices import Samples, Slices, endless
+from smg.prepare.slices import Samples, Slices, draw_indices, endless
 from smg.randomness import numpy_generator
 
 Row = tuple[int, int, int]  # source (0 the incoming site, k the k-th before), slice of it, place in the iteration
@@ -88,8 +88,7 @@ class Iteration:
         starts = list(accumulate((len(source) for source in sources), initial=0))
         count, first = 2 * self.size, (2 + len(sources)) * self.size + (self.replay_size or 0)
         rows = []
-        for offset in range(count):
-            index = endless(starts[-1], self.number * count + offset, "pooled", self.seed, self.round)
+        for offset, index in enumerate(draw_indices(starts[-1], count, "pooled", self.seed, self.round, self.number)):
             source = bisect_right(starts, index) - 1
             rows.append((source, index - starts[source], first + offset))
         return Batch("pooled", tuple(rows), self)
@@ -130,8 +129,7 @@ class Iteration:
 
     def _rows(self, number: int, source: Slices, count: int, first: int) -> tuple[Row, ...]:
         purpose = f"site {number}" if number else "incoming"
-        places = range(self.number * count, (self.number + 1) * count)
-        indices = [endless(len(source), place, purpose, self.seed, self.round) for place in places]
+        indices = draw_indices(len(source), count, purpose, self.seed, self.round, self.number)
         return tuple((number, index, first + offset) for offset, index in enumerate(indices))
 
 

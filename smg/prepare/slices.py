@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
 import torch
 
 from smg.prepare.cache import Prepared
@@ -46,7 +45,7 @@ class Slices:
     def __len__(self) -> int:
         return len(self.places)
 
-    def gather(self, indices: Sequence[int] | Array) -> Samples:
+    def gather(self, indices: Sequence[int]) -> Samples:
         """Copy the slices at these indices, and nothing else, out of the memory map."""
         size = self.subjects[0].images.shape[-1]
         images = torch.empty(len(indices), self.channels, size, size)
@@ -58,10 +57,6 @@ class Slices:
             labels[row] = subject.labels[slice_]
         return Samples(images, labels)
 
-    def draw(self, count: int, purpose: str, seed: int, round: int, iteration: int) -> Samples:
-        """The `count` slices that belong to this iteration."""
-        return self.gather(draw_indices(len(self), count, purpose, seed, round, iteration))
-
 
 def with_neighbours(images: torch.Tensor, slices: Sequence[int], channels: int) -> torch.Tensor:
     """[B, channels, N, N]: each slice, with its neighbours if asked for; beyond the last slice stands the last."""
@@ -71,10 +66,10 @@ def with_neighbours(images: torch.Tensor, slices: Sequence[int], channels: int) 
     return images[(torch.tensor(slices)[:, None] + offsets).clamp(0, len(images) - 1)]
 
 
-def draw_indices(n: int, count: int, purpose: str, seed: int, round: int, iteration: int) -> Array:
+def draw_indices(n: int, count: int, purpose: str, seed: int, round: int, iteration: int) -> list[int]:
     """Places iteration·count ... of the endless sequence of permutations of n."""
     places = range(iteration * count, (iteration + 1) * count)
-    return np.array([endless(n, place, purpose, seed, round) for place in places])
+    return [endless(n, place, purpose, seed, round) for place in places]
 
 
 def endless(n: int, place: int, purpose: str, seed: int, round: int) -> int:

@@ -77,6 +77,16 @@ def test_evaluate(folder: Path) -> None:
     assert set(rows[0]["classes"]["foreground"]) >= {"dsc", "asd", "hd95", "surface_dice", "volume_difference"}
 
 
+def test_a_split_can_be_given_as_a_file(folder: Path) -> None:
+    parts = {"train": ["Case03"], "validation": [], "test": ["Case00", "Case01", "Case02"]}
+    (folder / "split.json").write_text(json.dumps({"sites": {"C": parts}}))
+    result = smg("learn", "model", "sites/C", "--split", "split.json", "--tolerance", "100", "--json", cwd=folder)
+    assert json.loads(result.stdout)["subjects"] == {"train": 1, "validation": 0, "test": 3}
+    rows = json.loads(smg("evaluate", "model", "sites/C", "--split", "split.json", "--json", cwd=folder).stdout)
+    assert [row["subject"] for row in rows] == parts["test"]
+    assert "says nothing of site A" in smg("evaluate", "model", "sites/A", "--split", "split.json", cwd=folder).stderr
+
+
 def test_predict_goes_on_after_a_bad_file(folder: Path) -> None:
     (folder / "scans").mkdir()
     write_volume(folder / "scans" / "one.nii.gz", scan(50)[0])

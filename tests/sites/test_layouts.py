@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from smg.errors import SmgError
+from smg.sites.check import check_sites
+from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites
 from smg.sites.site import Site, canonical
-from smg.sites.volume import write_volume
+from smg.sites.volume import Volume, read_volume, write_volume
 from tests.conftest import scan, write_site
+from tests.sites.test_volume import write_dicom
 
 IMAGE, MASK = scan()
 
@@ -80,6 +84,20 @@ def test_images_and_labels(tmp_path: Path, labels: str) -> None:
         write_volume(tmp_path / "Mine" / "images" / f"{case}.nrrd", IMAGE)
         write_volume(tmp_path / "Mine" / labels / f"{case}.nii.gz", MASK)
     assert cases(find_sites(tmp_path)["Mine"]) == ["a", "b"]
+
+
+def test_a_dicom_series_in_the_place_of_an_image(tmp_path: Path) -> None:
+    (tmp_path / "Mine" / "images").mkdir(parents=True)
+    (tmp_path / "Other").mkdir()
+    for folder in (tmp_path / "Mine" / "images" / "a", tmp_path / "Other" / "a"):
+        write_dicom(folder, IMAGE.array.clip(0), np.eye(3))
+    mask = Volume(MASK.array, read_volume(tmp_path / "Other" / "a").affine)
+    write_volume(tmp_path / "Mine" / "labels" / "a.nii.gz", mask)
+    write_volume(tmp_path / "Other" / "a_segmentation.nii.gz", mask)
+    sites = find_sites(tmp_path)
+    assert {name: cases(site) for name, site in sites.items()} == {"Mine": ["a"], "Other": ["a"]}
+    (fault,) = check_sites(sites.values(), Labels()).faults
+    assert "the same scan twice" in fault.reason  # and nothing else is wrong: image and mask lie on one grid
 
 
 def test_a_csv_of_paths(tmp_path: Path) -> None:
