@@ -37,7 +37,7 @@ def measure(predicted: Array, truth: Array, spacing: tuple[float, float, float])
     predicted, truth = predicted.astype(bool), truth.astype(bool)
     there, back = surface_distances(predicted, truth, spacing)
     voxel = float(np.prod(spacing)) / 1000
-    volume = (np.count_nonzero(predicted) - np.count_nonzero(truth)) * voxel
+    volume = float(np.count_nonzero(predicted) - np.count_nonzero(truth)) * voxel
     if not (len(there) and len(back)):
         none = float("nan")
         return Metrics(dice(predicted, truth), none, none, none, none, none, volume)
@@ -55,7 +55,7 @@ def measure(predicted: Array, truth: Array, spacing: tuple[float, float, float])
 def dice(a: Array, b: Array) -> float:
     """2 |A ∩ B| / (|A| + |B|); two empty masks agree."""
     total = np.count_nonzero(a) + np.count_nonzero(b)
-    return 2 * np.count_nonzero(a & b) / total if total else 1.0
+    return float(2 * np.count_nonzero(a & b) / total) if total else 1.0
 
 
 def surface_distances(a: Array, b: Array, spacing: tuple[float, float, float]) -> tuple[Array, Array]:
