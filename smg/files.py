@@ -1,7 +1,8 @@
-"""Writing a file so that it is there whole or not at all."""
+"""Writing a file so that it is there whole or not at all, and a folder that one process has to itself."""
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import json
 import os
@@ -10,6 +11,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from smg.errors import SmgError
 
 
 @contextmanager
@@ -67,3 +70,25 @@ def sync_folder(folder: Path) -> None:
 def write_json(path: Path, value: object) -> None:
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the system lets go of the lock when its holder dies, however it dies."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "lock").open("a+")
+    except OSError as error:
+        raise SmgError(f"{error.filename}: {error.strerror}; nothing was lost") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise SmgError(f"{folder}: in use by {holder}; wait for it, or give another folder") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+        file.flush()
+        yield
+        file.truncate(0)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
 
 from smg import __version__
-from smg.cli import model, sites
+from smg.cli import model, runs, sites, terminal
 from smg.cli.demo import demo
+from smg.cli.options import speaking
+from smg.cli.predict import predict
 from smg.errors import SmgError, validation_line
 
 app = typer.Typer(
@@ -21,13 +24,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Learn to segment at one hospital after another, without forgetting, and work at the next one too.",
 )
-app.command()(demo)
-app.command()(model.learn)
-app.command()(model.evaluate)
-app.command()(model.predict)
-app.command()(model.history)
-app.command()(model.rollback)
-app.command()(model.accept)
+app.command()(speaking(demo))
+app.command()(speaking(model.learn))
+app.command()(speaking(model.evaluate))
+app.command()(speaking(predict))
+app.command()(speaking(model.history))
+app.command()(speaking(model.rollback))
+app.command()(speaking(model.accept))
+app.command()(speaking(runs.run))
+app.command()(speaking(runs.bench))
 app.add_typer(model.replay, name="replay")
 app.add_typer(sites.app, name="sites")
 
@@ -49,10 +54,13 @@ def _options(
 
 def main() -> None:
     """Run a command; a user's mistake is one line on standard error and exit 1."""
+    terminal.set_loudness(0)
     try:
         app()
     except SmgError as error:
         _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("stopped; what was under way goes on when the command is run again")
     except ValueError as error:
         from pydantic import ValidationError
 
@@ -69,5 +77,7 @@ def main() -> None:
 
 
 def _fail(message: str) -> None:
+    if terminal.loudness > 0:
+        traceback.print_exc()
     print(f"smg: {message}", file=sys.stderr)
     sys.exit(1)

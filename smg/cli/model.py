@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import csv
-import glob
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.terminal import print_json, print_table
+from smg.cli.options import Json, LeaveOut, Model, Settings, methods_by_prefix, ready_by_prefix, speaking
+from smg.cli.terminal import Teller, detail, print_json, print_table, say
 from smg.errors import SmgError
 
 if TYPE_CHECKING:
     from smg.learner.learner import Learner
-    from smg.methods import Step
     from smg.sites.site import Site
     from smg.sites.split import Split
 
 HELD = 3  # exit code of a round that harmed an earlier site
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's folder.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 SiteName = Annotated[str | None, typer.Option("--site", help="Which site, where the folder holds several.")]
 SplitFile = Annotated[
     Path | None,
     typer.Option("--split", help="A split file; subjects are ranked by a hash of seed and case if not given."),
 ]
-LeaveOut = Annotated[bool, typer.Option("--leave-out", help="Go on without subjects that have faults.")]
-
 replay = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="What is kept of each site.")
 
 
 def learn(
     model: Model,
     data: Annotated[Path, typer.Argument(metavar="SITE", help="The site's folder, or a CSV file.")],
-    method: Annotated[str | None, typer.Option(help="The method of this round; `sga+c` for a new model.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="Iterations of this round.", min=1)] = None,
-    config: Annotated[Path | None, typer.Option(help="A YAML file with any settings.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as `network.width=8`.")
+    method: Annotated[
+        str | None,
+        typer.Option(help="The method of this round; `sga+c` for a new model.", autocompletion=methods_by_prefix),
     ] = None,
+    iterations: Annotated[int | None, typer.Option(help="Iterations of this round.", min=1)] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(help="A YAML file with settings, or a ready configuration.", autocompletion=ready_by_prefix),
+    ] = None,
+    settings: Settings = None,
     site: SiteName = None,
     split: SplitFile = None,
     tolerance: Annotated[
@@ -59,16 +57,17 @@ def learn(
 
     Example: `smg learn model data/RUNMC --set preparation.size=192`
     """
-    learner = _learner(model, method, iterations, config, settings or [], other_preparation)
     found = _site(data, site)
+    learner = _learner(model, method, iterations, config, settings or [], other_preparation)
+    detail(f"settings: {learner.config.model_dump_json()}")
     record = learner.learn(
         found,
         split=_split(found, split),
         again=again,
         leave_out=leave_out,
         tolerance=tolerance / 100,
-        told=_Teller(learner.config.iterations),
-        say=lambda line: print(line, file=sys.stderr),
+        told=Teller(learner.config.iterations),
+        say=say,
     )
     if as_json:
         print_json(record)
@@ -115,43 +114,6 @@ def evaluate(
         print_json(rows)
     else:
         _print_evaluation(rows)
-
-
-def predict(
-    model: Model,
-    scans: Annotated[list[str], typer.Argument(metavar="SCAN...", help="Scans, folders of scans, or patterns.")],
-    out: Annotated[Path, typer.Option(help="The folder for the masks.")],
-) -> None:
-    """Write a mask for each scan, on the scan's own grid and in its format. A bad file is listed at the end: exit 1.
-
-    Example: `smg predict model scans/*.nii.gz --out masks`
-    """
-    from smg.learner.learner import Learner
-    from smg.sites.layouts import case_of
-    from smg.sites.volume import mask_suffix, read_volume, write_volume
-
-    learner = Learner(model)
-    if not learner.current:
-        raise SmgError(f"{model}: has learned nothing yet; `smg learn {model} SITE` first")
-    paths, failed = _scans(scans), []
-    for number, path in enumerate(paths, start=1):
-        try:
-            scan = read_volume(path)
-            mask = learner.predict(scan)
-            target = out / f"{case_of(path)}{mask_suffix(path)}"
-            if target.resolve() == path.resolve():
-                raise SmgError(f"{path}: the mask would overwrite the scan; give another folder")
-            write_volume(target, mask)
-        except SmgError as error:
-            failed.append(str(error))
-            continue
-        i, j, k = scan.spacing
-        volume = float((mask.array > 0).sum()) * i * j * k / 1000
-        print(f"{number}/{len(paths)}  {target}  {volume:.1f} ml", flush=True)
-    for line in failed:
-        print(f"smg: {line}", file=sys.stderr)
-    if failed:
-        raise typer.Exit(1)
 
 
 def history(model: Model, as_json: Json = False) -> None:
@@ -208,6 +170,7 @@ def accept(
 
 
 @replay.command("show", epilog="Example: `smg replay show model`")
+@speaking
 def replay_show(model: Model, as_json: Json = False) -> None:
     """Tell how many subjects and bytes of each site are kept."""
     from smg.learner.learner import Learner
@@ -222,6 +185,7 @@ def replay_show(model: Model, as_json: Json = False) -> None:
 
 
 @replay.command("drop", epilog="Example: `smg replay drop model RUNMC`")
+@speaking
 def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]) -> None:
     """Remove a site's exemplars for good, and note it in the history."""
     from smg.learner.learner import Learner
@@ -235,13 +199,14 @@ def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE"
 
 
 def _learner(
-    model: Path, method: str | None, iterations: int | None, file: Path | None, words: list[str], other: bool
+    model: Path, method: str | None, iterations: int | None, config: str | None, words: list[str], other: bool
 ) -> Learner:
     """The model there, with any change asked for, or a new one."""
-    from smg.learner.configure import configuration, from_words, read_yaml
+    from smg.bench.plan import read_plan
+    from smg.learner.configure import configuration, from_words
     from smg.learner.learner import Learner
 
-    given: list[dict[str, Any]] = [read_yaml(file)] if file else []
+    given: list[dict[str, Any]] = [read_plan(config).layer()] if config else []
     given += [{key: value} for key, value in (("method", method), ("iterations", iterations)) if value is not None]
     given.append(from_words(words))
     if (model / "model.json").is_file():
@@ -268,45 +233,6 @@ def _split(site: Site, path: Path | None) -> Split | None:
     from smg.sites.split import given_split, load_splits
 
     return given_split(site, load_splits(path), path) if path else None
-
-
-def _scans(words: list[str]) -> list[Path]:
-    """Files, DICOM folders, folders of either, and patterns."""
-    from smg.sites.volume import is_scan
-
-    found: list[Path] = []
-    for word in words:
-        paths = [Path(p) for p in sorted(glob.glob(word))] or [Path(word)]
-        for path in paths:
-            if path.is_dir() and not is_scan(path):
-                found += [p for p in sorted(path.iterdir()) if not p.name.startswith(".") and is_scan(p)]
-            else:
-                found.append(path)
-    if not found:
-        raise SmgError(f"{' '.join(words)}: no scan there")
-    return found
-
-
-class _Teller:
-    """Iteration, loss, alignment and time left: a line that renews itself on a terminal, one every 10 s in a pipe."""
-
-    def __init__(self, iterations: int) -> None:
-        self.iterations, self.terminal = iterations, sys.stderr.isatty()
-        self.begun, self.first, self.last = time.monotonic(), None, 0.0
-
-    def __call__(self, iteration: int, step: Step) -> None:
-        now = time.monotonic()
-        self.first = self.first or iteration - 1  # type: ignore[assignment]
-        done = iteration == self.iterations
-        if now - self.last < (0.2 if self.terminal else 10) and not done:
-            return
-        self.last = now
-        left = (now - self.begun) / max(iteration - (self.first or 0), 1) * (self.iterations - iteration)
-        loss = "  ".join(f"{name} {value:.3f}" for name, value in step.losses.items() if name in ("incoming", "replay"))
-        cosines = "  ".join(f"{name.replace('_', ' ')} {value:+.2f}" for name, value in step.cosines.items())
-        line = f"iteration {iteration}/{self.iterations}  loss: {loss}  {cosines}  {left:.0f} s left"
-        end = "\n" if done or not self.terminal else ""
-        print(f"\r\033[K{line}" if self.terminal else line, end=end, file=sys.stderr, flush=True)
 
 
 def _history_row(record: dict[str, Any], journal: list[dict[str, Any]], current: int) -> tuple[str, ...]:

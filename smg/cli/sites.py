@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from smg.cli.options import speaking
 from smg.cli.terminal import print_json, print_table, progress
 from smg.errors import SmgError
 
@@ -20,6 +21,7 @@ LabelWords = Annotated[
 
 
 @app.command(epilog="Example: `smg sites synth phantoms --small`")
+@speaking
 def synth(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write the six sites into.")],
     small: Annotated[bool, typer.Option("--small", help="6 subjects a site, not 30, 30, 19, 13, 12, 12.")] = False,
@@ -31,6 +33,7 @@ def synth(
 
 
 @app.command(epilog="Example: `smg sites check data/prostate`")
+@speaking
 def check(
     data: Data,
     labels: LabelWords = None,
@@ -43,6 +46,7 @@ def check(
 
 
 @app.command(epilog="Example: `smg sites show data/prostate --out sites.png`")
+@speaking
 def show(
     data: Data,
     out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")] = Path("sites.png"),

@@ -19,7 +19,7 @@ def configuration(*layers: Tree) -> LearnerConfig:
     """Later layers over earlier ones, key by key."""
     whole: Tree = {}
     for layer in layers:
-        whole = _over(whole, layer)
+        whole = over(whole, layer)
     _check_keys(whole, LearnerConfig, ())
     try:
         return LearnerConfig.model_validate(whole)
@@ -51,15 +51,16 @@ def from_words(words: list[str]) -> Tree:
         inner: Any = yaml.safe_load(value)
         for part in reversed(key.split(".")):
             inner = {part: inner}
-        tree = _over(tree, inner)
+        tree = over(tree, inner)
     return tree
 
 
-def _over(below: Tree, above: Tree) -> Tree:
+def over(below: Tree, above: Tree) -> Tree:
+    """One tree laid over another, key by key."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        merged[key] = _over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        merged[key] = over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
 

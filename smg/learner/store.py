@@ -15,13 +15,12 @@ Every write is whole or not at all, so a process killed at any moment leaves a f
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-import socket
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from smg.errors import SmgError
-from smg.files import replacing, sync_folder, write_json
+from smg.files import locked, replacing, sync_folder, write_json
 from smg.prepare.cache import map_safetensors
 
 FORMAT = 1
@@ -85,23 +84,9 @@ class Store:
                 told.append(json.loads(line))
         return told
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """One process at a time; the system lets go of the lock when its holder dies, however it dies."""
-        with _naming():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = (self.folder / "lock").open("a+")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise SmgError(f"{self.folder}: in use by {file.read().strip() or 'another process'}") from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
-            yield
-            file.truncate(0)
+    def locked(self) -> AbstractContextManager[None]:
+        """One process at a time."""
+        return locked(self.folder)
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from typing import Any
 from smg.errors import SmgError
 from smg.evaluation.measures import FORMULAS, Matrix, measures
 from smg.evaluation.subjects import mean_of
-from smg.files import write_json
+from smg.files import locked, write_json
 from smg.learner.config import LearnerConfig
+from smg.learner.events import Event, Listener, appending
 from smg.learner.learner import Learner, first_process, meet, versions
+from smg.learner.round import Told
+from smg.methods import Step
 from smg.sites.site import Site
 from smg.sites.split import Split, save_splits, split_site
 
@@ -26,7 +30,7 @@ class Stream:
 
         Stream(sites, order=["RUNMC", "HCRUDB"], unseen="HK", config=LearnerConfig(method="sga+c")).run("runs/one")
 
-    The folder holds the model, the split, and `results.json`; a run that was stopped goes on where it was.
+    The folder holds the model, the split, `log.jsonl` and `results.json`; a run that was stopped goes on where it was.
     """
 
     sites: dict[str, Site]
@@ -34,9 +38,13 @@ class Stream:
     unseen: str | None
     config: LearnerConfig
     splits: dict[str, Split] | None = None
+    part: str = "test"  # what is evaluated; `validation` while settings are being chosen
     leave_out: bool = False
+    name: str = ""  # in tables; the method's if not given
     checkpoint_seconds: float = 60.0
     say: Callable[[str], None] = field(default=lambda line: None)
+    told: Told | None = None  # called after every iteration
+    listeners: Sequence[Listener] = ()  # told of every event, as the run's log is
 
     def __post_init__(self) -> None:
         wanted = [*self.order, *([self.unseen] if self.unseen else [])]
@@ -50,10 +58,16 @@ class Stream:
     def run(self, folder: str | Path) -> dict[str, Any]:
         """Learn, evaluate, and write `results.json`; its content is returned."""
         folder = Path(folder)
+        with locked(folder) if first_process() else nullcontext():
+            return self._run(folder)
+
+    def _run(self, folder: Path) -> dict[str, Any]:
         splits = self.splits or {name: split_site(self.sites[name], self.config.seed) for name in self.rounds}
         learner = self._learner(folder)
+        tell = self._teller(folder)
         if first_process():
             save_splits(folder / "split.json", splits, None if self.splits else self.config.seed)
+        tell({"event": "begin", "rounds": self.rounds, "iterations": self.config.iterations, **self._identity()})
         rows: list[dict[str, Any]] = []
         for number, name in enumerate(self.rounds, start=1):
             if name not in learner.sites:
@@ -63,13 +77,44 @@ class Stream:
                     splits[name],
                     leave_out=self.leave_out,
                     checkpoint_seconds=self.checkpoint_seconds,
+                    told=self._telling_steps(tell, number, name),
                     say=self.say,
                 )
-            rows += self._evaluated(folder, learner, number, name, splits)
+            rows += self._evaluated(folder, learner, number, name, splits, tell)
         results = self.results(rows)
         if first_process():
             write_json(folder / "results.json", results)
+        tell({"event": "end", "measures": results["measures"]})
         return results
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "name": self.name or self.config.method,
+            "method": self.config.method,
+            "stream": {"order": list(self.order), "unseen": self.unseen},
+            "seed": self.config.seed,
+            "part": self.part,
+        }
+
+    def _teller(self, folder: Path) -> Listener:
+        listeners = [appending(folder), *self.listeners] if first_process() else []
+
+        def tell(event: Event) -> None:
+            for listener in listeners:
+                listener(event)
+
+        return tell
+
+    def _telling_steps(self, tell: Listener, number: int, site: str) -> Told:
+        every, last = self.config.log_every, self.config.iterations
+
+        def told(iteration: int, step: Step) -> None:
+            if (iteration - 1) % every == 0 or iteration == last:
+                tell({"event": "step", "round": number, "site": site, "iteration": iteration, **step.as_json()})
+            if self.told:
+                self.told(iteration, step)
+
+        return told
 
     def _learner(self, folder: Path) -> Learner:
         there = (folder / "model" / "model.json").exists()
@@ -82,7 +127,7 @@ class Stream:
         return Learner.create(folder / "model", self.config)
 
     def _evaluated(
-        self, folder: Path, learner: Learner, number: int, name: str, splits: dict[str, Split]
+        self, folder: Path, learner: Learner, number: int, name: str, splits: dict[str, Split], tell: Listener
     ) -> list[dict[str, Any]]:
         """The rows of one round, from its file where they were made before."""
         path = folder / "evaluations" / f"{number:03d}.json"
@@ -93,10 +138,13 @@ class Stream:
             raise SmgError(f"{path}: missing, and the model has gone on since; delete {folder} to run it anew")
         rows = []
         for site in self.rounds:
-            for row in learner.evaluate(self.sites[site], "test", splits[site], self.leave_out):
+            for row in learner.evaluate(self.sites[site], self.part, splits[site], self.leave_out):
                 rows.append({"round": name, "site": site, **row.as_json()})
         if first_process():
             write_json(path, rows)
+        first = self.config.preparation.labels.names[0]
+        means = {metric: _jsonable(self._matrix(rows, metric, first)[name]) for metric in METRICS}
+        tell({"event": "evaluation", "round": number, "site": name, **means})
         return rows
 
     def results(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -105,9 +153,7 @@ class Stream:
         matrices = {metric: self._matrix(rows, metric, names[0]) for metric in METRICS}
         order = list(self.order)
         return {
-            "method": self.config.method,
-            "stream": {"order": order, "unseen": self.unseen},
-            "seed": self.config.seed,
+            **self._identity(),
             "matrix": _jsonable(matrices),
             "measures": _jsonable({m: measures(matrix, order, self.unseen) for m, matrix in matrices.items()}),
             "formulas": FORMULAS,

@@ -37,11 +37,11 @@ def tiny_stream(data: Path, **changes: Any) -> Stream:
 
 
 def fingerprint(run: Path) -> dict[str, str]:
-    """A hash of every file that a run leaves, but for the journal's dates and the lock."""
+    """A hash of every file that a run leaves, but for the dates in its journal and log, and the lock."""
     return {
         str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(run.rglob("*"))
-        if path.is_file() and path.name not in ("journal.jsonl", "lock") and "progress" not in path.parts
+        if path.is_file() and path.name not in ("journal.jsonl", "log.jsonl", "lock") and "progress" not in path.parts
     }
 
 

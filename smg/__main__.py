@@ -1,0 +1,5 @@
+"""`python -m smg` is `smg`."""
+
+from smg.cli import main
+
+main()

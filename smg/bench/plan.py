@@ -1,0 +1,204 @@
+"""What to run: a file, or a ready configuration, that names sites, methods and seeds beside any settings.
+
+    data: path/to/sites                      # or --data
+    order: [RUNMC, HCRUDB, UCL, BIDMC]       # one stream; several under `streams: {NAME: {order, unseen}}`
+    unseen: HK
+    methods: [finetune, jm, {name: sga adam, method: sga, options: {inner: adam}}]
+    seeds: [0, 1, 2]
+    part: test                               # what is evaluated; `validation` while settings are being chosen
+    iterations: 1500                         # and any other setting, for every method
+    preparation: {size: 64}
+
+One format serves `smg run` (one of its runs), `smg bench` (all of them) and `smg learn --config` (its settings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from smg.errors import SmgError
+from smg.learner.config import LearnerConfig
+from smg.learner.configure import Tree, configuration, over, read_yaml
+from smg.sites.site import canonical
+from smg.sites.split import PARTS
+
+KEYS = ("data", "order", "unseen", "streams", "methods", "seeds", "part")
+
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """The sites in the order they come, and one that is kept for the end."""
+
+    order: tuple[str, ...]
+    unseen: str | None = None
+
+    @property
+    def label(self) -> str:
+        return " ".join(self.order) + (f" | {self.unseen}" if self.unseen else "")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One method on one stream with one seed."""
+
+    name: str  # of the method, or of its variant
+    stream_name: str
+    stream: StreamPlan
+    config: LearnerConfig
+    part: str
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, {self.stream_name}, seed {self.seed}"
+
+    def folder(self, bench: Path) -> Path:
+        return bench / self.stream_name / self.name / f"seed-{self.seed}"
+
+    def as_file(self) -> str:
+        """The run as a file for `smg run`, which makes it again; it names no path."""
+        settings = self.config.model_dump(mode="json", exclude={"method": True, "seed": True})
+        method = {"name": self.name, "method": self.config.method}
+        told = {"order": list(self.stream.order), "unseen": self.stream.unseen, "methods": [method]}
+        return yaml.safe_dump(told | {"seeds": [self.seed], "part": self.part} | settings, sort_keys=False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A grid of runs: every method on every stream with every seed."""
+
+    streams: dict[str, StreamPlan] = field(default_factory=dict)
+    methods: dict[str, Tree] = field(default_factory=dict)  # name -> settings that make it
+    seeds: tuple[int, ...] = ()  # none named: 0
+    part: str = "test"
+    settings: Tree = field(default_factory=dict)
+    data: Path | None = None
+
+    def runs(self) -> list[PlannedRun]:
+        """Seed by seed, so that the first seed's table is whole when the others are still to come."""
+        if not self.streams:
+            raise SmgError("no stream is named: give --order SITE,SITE,... and --unseen SITE")
+        if not self.methods:
+            raise SmgError("no method is named: give --method NAME")
+        return [
+            PlannedRun(name, stream_name, stream, configuration(self.settings, made, {"seed": seed}), self.part)
+            for seed in self.seeds or (0,)
+            for stream_name, stream in self.streams.items()
+            for name, made in self.methods.items()
+        ]
+
+    def layer(self) -> Tree:
+        """What it says of a single model: its settings, and method and seed where it names just one."""
+        method = next(iter(self.methods.values())) if len(self.methods) == 1 else {}
+        return over(self.settings, method) | ({"seed": self.seeds[0]} if len(self.seeds) == 1 else {})
+
+    def only(
+        self, streams: Iterable[str] | None = None, methods: Iterable[str] | None = None, seeds: Sequence[int] = ()
+    ) -> Plan:
+        """The plan for some of its streams, for these methods (its own variants, or any method), for these seeds."""
+        cut = self
+        if streams:
+            cut = replace(cut, streams={name: _named(name, self.streams, "stream") for name in streams})
+        if methods:
+            cut = replace(cut, methods={name: self.methods.get(name, {"method": name}) for name in methods})
+        return replace(cut, seeds=tuple(seeds)) if seeds else cut
+
+
+def read_plan(source: str) -> Plan:
+    """The plan in a YAML file, or the ready one of that name."""
+    path = Path(source)
+    if not path.exists() and path.suffix not in (".yaml", ".yml"):
+        return _parsed(yaml.safe_load(_ready(source)), source, None)
+    return _parsed(read_yaml(path), source, path.parent)
+
+
+def ready() -> list[str]:
+    """The names of the ready configurations."""
+    return sorted(p.name.removesuffix(".yaml") for p in _configs().iterdir() if p.name.endswith(".yaml"))
+
+
+def _configs() -> Any:
+    return resources.files("smg") / "configs"
+
+
+def _ready(name: str) -> str:
+    if name not in ready():
+        close = get_close_matches(name, ready(), n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise SmgError(f"{name}: no such file, and no ready configuration; {meant}Ready are {', '.join(ready())}")
+    return str((_configs() / f"{name}.yaml").read_text())
+
+
+def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
+    settings = {key: value for key, value in told.items() if key not in KEYS}
+    method = settings.pop("method", None)
+    seed = settings.pop("seed", None)
+    streams = dict(told.get("streams") or {})
+    if "order" in told:
+        streams["stream"] = {"order": told["order"], "unseen": told.get("unseen")}
+    part = told.get("part", "test")
+    if part not in PARTS:
+        raise SmgError(f"{where}: part is one of {', '.join(PARTS)}, not {part!r}")
+    methods = told.get("methods") or ([method] if method else [])
+    data = told.get("data")
+    plan = Plan(
+        streams={str(name): _stream(stream, where) for name, stream in streams.items()},
+        methods=dict(_method(entry, where) for entry in methods),
+        seeds=_seeds(told.get("seeds", [] if seed is None else [seed]), where),
+        part=part,
+        settings=settings,
+        data=None if data is None else (folder or Path()) / str(data),
+    )
+    try:
+        configuration(settings)
+        for made in plan.methods.values():
+            configuration(over(settings, made))
+    except SmgError as error:
+        raise SmgError(f"{where}: {error}") from None
+    return plan
+
+
+def stream_plan(order: Sequence[str], unseen: str | None) -> StreamPlan:
+    """A stream by its sites' names, under any of their aliases."""
+    return StreamPlan(tuple(canonical(site) for site in order), canonical(unseen) if unseen else None)
+
+
+def _stream(told: Any, where: str) -> StreamPlan:
+    order = told.get("order") if isinstance(told, dict) else None
+    if not isinstance(order, list) or not order or set(told) - {"order", "unseen"}:
+        raise SmgError(f"{where}: a stream is `order: [SITE, SITE, ...]` and `unseen: SITE`")
+    return stream_plan([str(site) for site in order], told.get("unseen"))
+
+
+def _method(entry: Any, where: str) -> tuple[str, Tree]:
+    if isinstance(entry, str):
+        return entry, {"method": entry}
+    if isinstance(entry, dict) and "method" in entry:
+        made = dict(entry)
+        name = str(made.pop("name", made["method"]))
+        if "/" in name or name.startswith("."):
+            raise SmgError(f"{where}: {name!r} cannot be a folder's name; name the method otherwise")
+        return name, made
+    raise SmgError(f"{where}: a method is a name, or `{{name: ..., method: ..., any setting: ...}}`, not {entry!r}")
+
+
+def _seeds(told: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(told, list) or not all(isinstance(seed, int) and seed >= 0 for seed in told):
+        raise SmgError(f"{where}: seeds are a list of whole numbers, such as [0, 1, 2]")
+    return tuple(told)
+
+
+def _named(name: str, known: dict[str, StreamPlan], kind: str) -> StreamPlan:
+    if name not in known:
+        raise SmgError(f"no {kind} {name!r}; there is {', '.join(known) or 'none'}")
+    return known[name]

@@ -1,0 +1,186 @@
+"""Worker processes go through a plan: each takes one run at a time, in a process of its own, as `smg run` would.
+
+What is done is not done again, what was under way goes on from its checkpoint, a run that fails is told with its reason
+and the rest is done. A run's process dies with the bench.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from smg.bench.plan import Plan, PlannedRun
+from smg.errors import SmgError
+from smg.files import locked, replacing, write_json
+from smg.learner.events import Standing, standing
+
+POLL = 0.5  # seconds between two looks at the workers
+Told = Callable[["Bench"], None]
+
+
+@dataclass
+class Worker:
+    """A run under way."""
+
+    run: PlannedRun
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+    begun: float
+    begun_at: float  # share of the run done when this process took it up
+    stands: Standing = field(default_factory=Standing)
+
+    def seconds_a_run(self) -> float | None:
+        """What the whole run would take at this pace."""
+        advanced = self.stands.share - self.begun_at
+        return (time.monotonic() - self.begun) / advanced if advanced > 0 else None
+
+    def seconds_left(self) -> float | None:
+        whole = self.seconds_a_run()
+        return None if whole is None else whole * (1 - self.stands.share)
+
+
+@dataclass
+class Bench:
+    """A plan's runs: which are done, under way, failed, and still to come."""
+
+    plan: Plan
+    folder: Path
+    data: Path
+    workers: int
+    options: tuple[str, ...] = ()  # for every run's command
+    todo: list[PlannedRun] = field(default_factory=list)
+    active: list[Worker] = field(default_factory=list)
+    done: list[PlannedRun] = field(default_factory=list)
+    failed: list[tuple[PlannedRun, str]] = field(default_factory=list)  # with the reason
+    pace: dict[str, float] = field(default_factory=dict)  # method's name -> seconds a run, as seen here
+
+    def go(self, told: Told, finished: Callable[[PlannedRun, str | None], None]) -> None:
+        """Every run that is not done; `told` is called all the time, `finished` at each one's end, with its fault."""
+        for run in self.plan.runs():
+            (self.done if results_of(run.folder(self.folder)) else self.todo).append(run)
+        with locked(self.folder):
+            self._claim()
+            try:
+                while self.todo or self.active:
+                    while self.todo and len(self.active) < self.workers:
+                        self.active.append(self._start(self.todo.pop(0)))
+                    time.sleep(POLL)
+                    for worker in list(self.active):
+                        self._look_at(worker, finished)
+                    told(self)
+            finally:
+                for worker in self.active:
+                    worker.process.kill()
+                    worker.process.wait()
+
+    def seconds_left(self) -> float | None:
+        """For the whole bench, by the pace of each method's runs; of those not seen yet, by the mean of the others."""
+        if not self.pace:
+            return None
+        usual = sum(self.pace.values()) / len(self.pace)
+        coming = sum(self.pace.get(run.name, usual) for run in self.todo)
+        active = [worker.seconds_left() or self.pace.get(worker.run.name, usual) for worker in self.active]
+        return max((coming + sum(active)) / self.workers, max(active, default=0.0))
+
+    def _claim(self) -> None:
+        """The plan, in the folder; more methods, streams and seeds may join it, but no other settings."""
+        path = self.folder / "bench.json"
+        told = {"settings": self.plan.settings, "part": self.plan.part}
+        streams = [{"name": n, "order": list(s.order), "unseen": s.unseen} for n, s in self.plan.streams.items()]
+        methods = [{"name": name, **made} for name, made in self.plan.methods.items()]
+        seeds = set(self.plan.seeds or (0,))
+        if path.exists():
+            before = json.loads(path.read_text())
+            for key, value in told.items():
+                if before[key] != value:
+                    raise SmgError(f"{self.folder}: holds a bench with other {key}; give another --out")
+            streams, methods = _joined(before["streams"], streams), _joined(before["methods"], methods)
+            seeds |= set(before["seeds"])
+        write_json(path, told | {"streams": streams, "methods": methods, "seeds": sorted(seeds)})
+
+    def _start(self, run: PlannedRun) -> Worker:
+        folder = run.folder(self.folder)
+        with replacing(folder / "run.yaml") as temporary:
+            temporary.write_text(run.as_file())
+        command = [sys.executable, "-m", "smg", "run", "--quiet", str(folder / "run.yaml")]
+        command += ["--data", str(self.data), "--out", str(folder), "--threads", str(self.threads), *self.options]
+        errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            preexec_fn=_die_with_parent,
+        )
+        stands = self._stands(run)
+        return Worker(run, process, errors, time.monotonic(), stands.share, stands)
+
+    @property
+    def threads(self) -> int:
+        """Each worker's share of the cores: more threads than cores only wait for one another."""
+        return max(1, cores() // self.workers)
+
+    def _stands(self, run: PlannedRun) -> Standing:
+        rounds = len(run.stream.order) + bool(run.stream.unseen)
+        return standing(run.folder(self.folder), rounds, run.config.iterations)
+
+    def _look_at(self, worker: Worker, finished: Callable[[PlannedRun, str | None], None]) -> None:
+        worker.stands = self._stands(worker.run)
+        code = worker.process.poll()
+        if not code and (pace := worker.seconds_a_run()) is not None:
+            self.pace[worker.run.name] = pace
+        if code is None:
+            return
+        self.active.remove(worker)
+        fault = None if code == 0 else self._fault(worker, code)
+        if fault is None:
+            self.done.append(worker.run)
+        else:
+            self.failed.append((worker.run, fault))
+        finished(worker.run, fault)
+
+    def _fault(self, worker: Worker, code: int) -> str:
+        """The last line a failed process said; everything it said is in the run's folder."""
+        worker.errors.seek(0)
+        said = worker.errors.read().decode(errors="replace").strip()
+        (worker.run.folder(self.folder) / "failure.txt").write_text(said + "\n")
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"killed by {name}" + (" (too little memory?)" if name == "SIGKILL" else "")
+        return said.splitlines()[-1].removeprefix("smg: ") if said else f"exit {code}"
+
+
+def _joined(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Both, in the order they came; of one name the later."""
+    return list({one["name"]: one for one in [*before, *now]}.values())
+
+
+def results_of(folder: Path) -> dict[str, Any] | None:
+    """A finished run's results."""
+    path = folder / "results.json"
+    if not path.exists():
+        return None
+    told: dict[str, Any] = json.loads(path.read_text())
+    return told
+
+
+def cores() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _die_with_parent() -> None:
+    """On Linux the system ends a run whose bench is gone, however it went; elsewhere it goes on alone."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

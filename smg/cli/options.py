@@ -1,0 +1,54 @@
+"""Options that several commands share, and what a shell may complete them with."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from smg.cli.terminal import set_loudness
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+LeaveOut = Annotated[bool, typer.Option("--leave-out", help="Go on without subjects that have faults.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as `network.width=8`.")
+]
+
+
+def methods_by_prefix(prefix: str) -> list[str]:
+    """By the names of their files: importing them would import torch, and a shell waits for no one."""
+    files = [file.name for file in (resources.files("smg") / "methods").iterdir() if file.name.endswith(".py")]
+    names = [name.removesuffix(".py").replace("_", "-") for name in files if not name.startswith("_")]
+    every = sorted({*names, "sga+c"} - {"base", "step"})
+    return [name for name in every if name.startswith(prefix)]
+
+
+def ready_by_prefix(prefix: str) -> list[str]:
+    """The ready configurations."""
+    files = [file.name for file in (resources.files("smg") / "configs").iterdir() if file.name.endswith(".yaml")]
+    return sorted(name.removesuffix(".yaml") for name in files if name.startswith(prefix))
+
+
+def speaking(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with `--quiet` and `--verbose` added: every one has them, and none needs to know of it."""
+    added = {
+        "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print results and faults alone.")],
+        "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Print details, and a fault's traceback.")],
+    }
+
+    @functools.wraps(command)
+    def spoken(*args: Any, quiet: bool, verbose: bool, **options: Any) -> None:
+        set_loudness(-1 if quiet else int(verbose))
+        command(*args, **options)
+
+    own = inspect.signature(command, eval_str=True)
+    more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=t) for n, t in added.items()]
+    spoken.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
+    spoken.__annotations__ = {n: p.annotation for n, p in spoken.__signature__.parameters.items()}  # type: ignore[attr-defined]
+    return spoken

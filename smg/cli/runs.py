@@ -1,0 +1,285 @@
+"""The researcher's commands: one run, and a bench of many."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smg.cli.options import LeaveOut, Settings, methods_by_prefix, ready_by_prefix
+from smg.cli.terminal import Teller, duration, print_json, print_table, renewing, say
+from smg.errors import SmgError
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from smg.bench.plan import Plan, PlannedRun
+    from smg.bench.workers import Bench
+
+Data = Annotated[Path | None, typer.Option(help="The folder of sites, or a CSV file; else as the file says.")]
+Order = Annotated[str | None, typer.Option(metavar="SITE,SITE", help="The sites in the order they come.")]
+Unseen = Annotated[str | None, typer.Option(metavar="SITE", help="The site that is learned last, and judged before.")]
+Part = Annotated[str | None, typer.Option(help="What is evaluated: `test`, or `validation` to choose settings by.")]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")]
+
+
+def run(
+    stream: Annotated[
+        str | None,
+        typer.Argument(metavar="STREAM", help="A YAML file or a ready configuration.", autocompletion=ready_by_prefix),
+    ] = None,
+    data: Data = None,
+    order: Order = None,
+    unseen: Unseen = None,
+    which: Annotated[str | None, typer.Option("--stream", help="One of the file's streams, by name.")] = None,
+    method: Annotated[str | None, typer.Option(help="The method.", autocompletion=methods_by_prefix)] = None,
+    seed: Annotated[int | None, typer.Option(help="Of split, first weights and batches.", min=0)] = None,
+    settings: Settings = None,
+    part: Part = None,
+    split: Annotated[Path | None, typer.Option(help="A split file; by a hash of seed and case if not given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/METHOD-LAST-SEED]")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Of this process; another number, other last bits. [default: all cores]", min=1)
+    ] = None,
+    tensorboard: TensorBoard = False,
+    leave_out: LeaveOut = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print `results.json`.")] = False,
+) -> None:
+    """Run one method over a stream of sites. Stopped at any moment, it goes on when run again.
+
+    Example: `smg run --data data --order RUNMC,HCRUDB,UCL,BIDMC --unseen HK --method sga+c`
+    """
+    plan = _plan(stream, order, unseen, part, settings, "run")
+    plan = plan.only([which] if which else None, [method] if method else None, [] if seed is None else [seed])
+    if not plan.methods:
+        plan = plan.only(methods=["sga+c"])
+    runs = plan.runs()
+    if len(runs) > 1:
+        raise SmgError(
+            f"{stream}: plans {len(runs)} runs; name one by --stream ({', '.join(plan.streams)}), "
+            f"--method ({', '.join(plan.methods)}) and --seed, or do them all with `smg bench`"
+        )
+    if threads:
+        _use(threads)
+    results = _run(runs[0], _data(plan, data), out or _folder(runs[0]), split, tensorboard, leave_out)
+    if as_json:
+        print_json(results)
+    else:
+        _print_results(results)
+        print(f"results: {out or _folder(runs[0])}/results.json")
+
+
+def bench(
+    grid: Annotated[
+        str,
+        typer.Argument(metavar="GRID", help="A YAML file or a ready configuration.", autocompletion=ready_by_prefix),
+    ],
+    data: Data = None,
+    methods: Annotated[str | None, typer.Option(help="Only these, as `jm,sga+c`.")] = None,
+    streams: Annotated[str | None, typer.Option(help="Only these of the file's streams.")] = None,
+    seeds: Annotated[str | None, typer.Option(help="These seeds, as `0,1,2`.")] = None,
+    settings: Settings = None,
+    part: Part = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time. [default: one a core]", min=1)] = None,
+    out: Annotated[Path | None, typer.Option(help="The bench's folder. [default: runs/GRID]")] = None,
+    tensorboard: TensorBoard = False,
+    leave_out: LeaveOut = False,
+) -> None:
+    """Run methods x streams x seeds over worker processes. Stopped at any moment, it goes on when run again.
+
+    Example: `smg bench prostate-lite --data data/prostate`
+    """
+    from smg.bench.workers import Bench, cores
+
+    plan = _plan(grid, None, None, part, settings, "bench")
+    plan = plan.only(_list(streams), _list(methods), [_seed(s) for s in _list(seeds) or []])
+    folder = out or Path("runs") / Path(grid).stem
+    options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
+    work = Bench(plan, folder, _data(plan, data), workers or cores(), options)
+    go_through(work)
+    print_bench(folder)
+    if work.failed:
+        raise typer.Exit(1)
+
+
+# --- on the way -------------------------------------------------------------------------------------------------------
+
+
+def _plan(
+    source: str | None, order: str | None, unseen: str | None, part: str | None, words: list[str] | None, command: str
+) -> Plan:
+    """The file's plan, with what the command line says over it."""
+    from smg.bench.plan import Plan, read_plan, stream_plan
+    from smg.learner.configure import configuration, from_words, over
+
+    plan = read_plan(source) if source else Plan()
+    if order:
+        plan = replace(plan, streams={"stream": stream_plan(order.split(","), unseen)})
+    elif unseen:
+        raise SmgError("--unseen goes with --order SITE,SITE,...")
+    elif not plan.streams:
+        raise SmgError(f"no stream is named: `smg {command} FILE`, or --data, --order and --unseen; see --help")
+    if part:
+        if part not in ("test", "validation", "train"):
+            raise SmgError(f"--part {part}: it is test, validation or train")
+        plan = replace(plan, part=part)
+    given = from_words(words or [])
+    if "method" in given:
+        plan = plan.only(methods=[str(given.pop("method"))])
+    if "seed" in given:
+        plan = plan.only(seeds=[given.pop("seed")])
+    plan = replace(plan, settings=over(plan.settings, given))
+    configuration(plan.settings)  # a mistake in a setting is told before anything is made
+    return plan
+
+
+def _data(plan: Plan, given: Path | None) -> Path:
+    data = given or plan.data
+    if data is None:
+        raise SmgError("where are the sites? Give --data DIR")
+    if not data.exists():
+        raise SmgError(f"{data}: no such folder")
+    return data
+
+
+def _folder(run: PlannedRun) -> Path:
+    return Path("runs") / f"{run.name}-{run.stream.unseen or run.stream.order[-1]}-{run.seed}"
+
+
+def _use(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def _run(
+    planned: PlannedRun, data: Path, out: Path, split: Path | None, tensorboard: bool, leave_out: bool
+) -> dict[str, Any]:
+    from smg.files import replacing
+    from smg.learner.stream import Stream
+    from smg.learner.tensorboard import to_tensorboard
+    from smg.sites.layouts import find_sites
+    from smg.sites.split import given_split, load_splits
+
+    sites = find_sites(data)
+    rounds = [*planned.stream.order, *([planned.stream.unseen] if planned.stream.unseen else [])]
+    for name in rounds:
+        if name not in sites:
+            raise SmgError(f"{data}: no site {name!r} there; it holds {', '.join(sites)}")
+    splits = {name: given_split(sites[name], load_splits(split), split) for name in rounds} if split else None
+    config = planned.config
+    stream = Stream(
+        sites,
+        planned.stream.order,
+        planned.stream.unseen,
+        config,
+        splits,
+        part=planned.part,
+        leave_out=leave_out,
+        name=planned.name,
+        say=say,
+        told=Teller(config.iterations),
+        listeners=[to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard else [],
+    )
+    results = stream.run(out)
+    with replacing(out / "run.yaml") as temporary:
+        temporary.write_text(planned.as_file())
+    return results
+
+
+def _print_results(results: dict[str, Any]) -> None:
+    matrix, stream = results["matrix"]["dsc"], results["stream"]
+    sites = [*stream["order"], *([stream["unseen"]] if stream["unseen"] else [])]
+    rows = [(f"after {r}", *(_number(matrix[r][site], 100) for site in sites)) for r in sites]
+    print_table(("DSC %", *sites), rows)
+    table = []
+    for measure, formula in results["formulas"].items():
+        dsc, asd = (results["measures"][metric][measure] for metric in ("dsc", "asd"))
+        table.append((measure, _number(dsc, 100), _number(asd, 1), formula))
+    print_table(("", "DSC %", "ASD mm", "of a[round][site]"), table)
+
+
+def _number(value: float | None, scale: float) -> str:
+    return "-" if value is None else f"{scale * value:.1f}" if scale > 1 else f"{value:.2f}"
+
+
+def go_through(work: Bench) -> None:
+    """Every run of a bench, told as it goes: a line at each one's end, and those under way while a terminal looks."""
+    from smg.bench.workers import results_of
+
+    planned = len(work.plan.runs())
+
+    def finished(run: PlannedRun, fault: str | None) -> None:
+        count = len(work.done) + len(work.failed)
+        what = f"failed: {fault}" if fault else _measured(results_of(run.folder(work.folder)))
+        say(f"[{count}/{planned}] {run.label}: {what}; {duration(work.seconds_left())} left")
+
+    with _live() as live:
+
+        def told(bench: Bench) -> None:
+            if live is not None:
+                live.update("\n".join(_lines(bench, planned)))
+
+        work.go(told, finished)
+    for run, fault in work.failed:
+        print(f"smg: {run.label}: {fault} (all it said: {run.folder(work.folder)}/failure.txt)", file=sys.stderr)
+
+
+def _live() -> AbstractContextManager[Live | None]:
+    if not renewing():
+        return nullcontext()
+    from rich.console import Console
+    from rich.live import Live
+
+    return Live(console=Console(stderr=True), transient=True, refresh_per_second=2)
+
+
+def _lines(bench: Bench, planned: int) -> list[str]:
+    """One line a run under way."""
+    lines = []
+    for worker in bench.active:
+        at, run = worker.stands, worker.run
+        rounds = len(run.stream.order) + bool(run.stream.unseen)
+        where = f"round {at.round} of {rounds} ({at.site}), iteration {at.iteration} of {run.config.iterations}"
+        lines.append(f"{run.label}: {where if at.round else 'starting'}, {duration(worker.seconds_left())} left")
+    done = f"{len(bench.done)} of {planned} done, {len(bench.failed)} failed"
+    return [*lines, f"{done}, {duration(bench.seconds_left())} left"]
+
+
+def _measured(results: dict[str, Any] | None) -> str:
+    if results is None:
+        return "done"
+    return "  ".join(f"{name} {_number(value, 100)}" for name, value in results["measures"]["dsc"].items())
+
+
+def print_bench(folder: Path) -> None:
+    """The table in the paper's form: here, and as Markdown, LaTeX and CSV in the folder."""
+    from smg.files import replacing
+    from smg.report.runs import find_runs
+    from smg.report.table import cells, columns, paper_tables, to_csv, to_latex, to_markdown
+
+    tables = paper_tables(find_runs([folder]))
+    for table in tables:
+        counts = sorted({len(seeds) for seeds in table.seeds.values()})
+        print(f"{table.stream}, seeds: {'-'.join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))}")
+        rows = [(name, *(cell.text(digits=d) for cell, d in cells(row))) for name, row in table.rows.items()]
+        print_table(("", *columns()), rows)
+    for suffix, written in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
+        with replacing(folder / f"table.{suffix}") as temporary:
+            temporary.write_text(written(tables))
+    if tables:
+        print(f"tables: {folder}/table.md, table.tex, table.csv")
+
+
+def _list(words: str | None) -> list[str] | None:
+    return [word.strip() for word in words.split(",") if word.strip()] if words else None
+
+
+def _seed(word: str) -> int:
+    if not word.isdigit():
+        raise SmgError(f"--seeds: {word!r} is no whole number; give them as 0,1,2")
+    return int(word)

@@ -1,0 +1,71 @@
+"""The runs in some folders, as their `results.json` tell of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smg.errors import SmgError
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+    results: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Of the method, or of its variant."""
+        return str(self.results["name"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.results["seed"])
+
+    @property
+    def stream(self) -> str:
+        """`A B C | F`"""
+        told = self.results["stream"]
+        return " ".join(told["order"]) + (f" | {told['unseen']}" if told["unseen"] else "")
+
+    def measure(self, metric: str, measure: str) -> float | None:
+        value = self.results["measures"][metric][measure]
+        return None if value is None else float(value)
+
+
+def find_runs(paths: Iterable[Path]) -> list[Run]:
+    """Every finished run in or below these folders, methods and streams in the order of their bench, then by seed."""
+    found: dict[Path, Run] = {}
+    orders: dict[str, int] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise SmgError(f"{path}: no such folder; give a run's or a bench's")
+        for file in sorted(path.rglob("bench.json")):
+            told = json.loads(file.read_text())
+            for one in [*told["streams"], *told["methods"]]:
+                orders.setdefault(one["name"], len(orders))
+        for file in sorted(path.rglob("results.json")):
+            found.setdefault(file.parent.resolve(), _read(file))
+    last = len(orders)
+
+    def place(run: Run) -> tuple[int, int, int]:
+        # STREAM/METHOD/seed-N, where it is of a bench
+        stream = run.folder.parents[1].name if len(run.folder.parents) > 1 else ""
+        return orders.get(stream, last), orders.get(run.name, last), run.seed
+
+    return sorted(found.values(), key=place)
+
+
+def _read(path: Path) -> Run:
+    try:
+        told = json.loads(path.read_text())
+        told.setdefault("name", told["method"])
+        Run(path.parent, told).measure("dsc", "BM")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SmgError(f"{path}: not the results of a run") from None
+    return Run(path.parent, told)

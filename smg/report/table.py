@@ -1,0 +1,143 @@
+"""The table in the paper's form: methods by BM, BT, FM, FT of DSC and ASD, mean ± standard deviation over seeds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smg.report.runs import Run
+
+MEASURES = ("BM", "BT", "FM", "FT")
+METRICS = {"dsc": ("DSC %", 100.0, "higher"), "asd": ("ASD mm", 1.0, "lower")}
+# Of every measure, which way is better: forgetting less ASD or transferring more of it are signs of the same formula.
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measure of one method on one stream, over its seeds, in the unit of its column."""
+
+    mean: float | None
+    spread: float | None  # sample standard deviation; none of a single seed
+    seeds: int
+    best: bool = False
+
+    def text(self, pm: str = "±", digits: int = 1) -> str:
+        if self.mean is None:
+            return "-"
+        spread = "" if self.spread is None else f" {pm} {self.spread:.{digits}f}"
+        return f"{self.mean:.{digits}f}{spread}"
+
+
+@dataclass(frozen=True)
+class StreamTable:
+    """The methods of one stream."""
+
+    stream: str
+    rows: dict[str, dict[tuple[str, str], Cell]]  # method -> (metric, measure) -> cell
+    seeds: dict[str, tuple[int, ...]]
+
+
+def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
+    """One table a stream; methods in the order they were met."""
+    tables = []
+    for stream in dict.fromkeys(run.stream for run in runs):
+        here = [run for run in runs if run.stream == stream]
+        names = list(dict.fromkeys(run.name for run in here))
+        rows = {name: _row([run for run in here if run.name == name]) for name in names}
+        seeds = {name: tuple(sorted(run.seed for run in here if run.name == name)) for name in names}
+        tables.append(StreamTable(stream, _with_best(rows), seeds))
+    return tables
+
+
+def _row(runs: Sequence[Run]) -> dict[tuple[str, str], Cell]:
+    row = {}
+    for metric, (_, scale, _) in METRICS.items():
+        for measure in MEASURES:
+            values = [scale * v for run in runs if (v := run.measure(metric, measure)) is not None]
+            row[metric, measure] = Cell(
+                statistics.fmean(values) if values else None,
+                statistics.stdev(values) if len(values) > 1 else None,
+                len(values),
+            )
+    return row
+
+
+def _with_best(rows: dict[str, dict[tuple[str, str], Cell]]) -> dict[str, dict[tuple[str, str], Cell]]:
+    marked = {name: dict(row) for name, row in rows.items()}
+    for metric, (_, _, better) in METRICS.items():
+        for measure in MEASURES:
+            means = {name: cell.mean for name, row in rows.items() if (cell := row[metric, measure]).mean is not None}
+            if len(means) < 2:
+                continue
+            best = (max if better == "higher" else min)(means, key=lambda name: means[name] or 0.0)
+            cell = rows[best][metric, measure]
+            marked[best][metric, measure] = Cell(cell.mean, cell.spread, cell.seeds, best=True)
+    return marked
+
+
+def columns() -> list[str]:
+    return [f"{measure} {METRICS[metric][0]}" for metric in METRICS for measure in MEASURES]
+
+
+def cells(row: dict[tuple[str, str], Cell]) -> list[tuple[Cell, int]]:
+    """In the order of `columns`, with the digits each is told to."""
+    return [(row[metric, measure], 1 if metric == "dsc" else 2) for metric in METRICS for measure in MEASURES]
+
+
+def to_markdown(tables: Sequence[StreamTable]) -> str:
+    """A GitHub table a stream; best in bold."""
+    parts = []
+    for table in tables:
+        lines = [f"**{table.stream.replace('|', 'unseen')}**, {_seeds(table)}", ""]
+        lines += ["| | " + " | ".join(columns()) + " |", "|---|" + "---:|" * len(columns())]
+        for name, row in table.rows.items():
+            texts = [f"**{c.text(digits=d)}**" if c.best else c.text(digits=d) for c, d in cells(row)]
+            lines.append(f"| {name} | " + " | ".join(texts) + " |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def to_latex(tables: Sequence[StreamTable]) -> str:
+    """A tabular with booktabs rules, for a paper; best in bold."""
+    lines = [r"\begin{tabular}{l" + "r" * len(columns()) + "}", r"\toprule"]
+    heads = [
+        rf"\multicolumn{{{len(MEASURES)}}}{{c}}{{{head.replace('%', chr(92) + '%')}}}"
+        for head, _, _ in METRICS.values()
+    ]
+    lines += [" & " + " & ".join(heads) + r" \\", " & " + " & ".join(MEASURES * len(METRICS)) + r" \\"]
+    for table in tables:
+        title = _escaped(f"{table.stream.replace('|', 'unseen')}, {_seeds(table)}")
+        lines += [r"\midrule", rf"\multicolumn{{{len(columns()) + 1}}}{{l}}{{\textit{{{title}}}}} \\"]
+        for name, row in table.rows.items():
+            texts = []
+            for cell, digits in cells(row):
+                number = f"${cell.text(pm=chr(92) + 'pm', digits=digits)}$" if cell.mean is not None else "--"
+                texts.append(rf"\boldmath\textbf{{{number}}}" if cell.best else number)
+            lines.append(f"{_escaped(name)} & " + " & ".join(texts) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def to_csv(tables: Sequence[StreamTable]) -> str:
+    """One line for each method, metric and measure, for a spreadsheet or a script."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["stream", "method", "metric", "measure", "mean", "sd", "seeds"])
+    for table in tables:
+        for name, row in table.rows.items():
+            for (metric, measure), cell in row.items():
+                numbers = ["" if v is None else f"{v:.4f}" for v in (cell.mean, cell.spread)]
+                writer.writerow([table.stream, name, metric, measure, *numbers, cell.seeds])
+    return out.getvalue()
+
+
+def _seeds(table: StreamTable) -> str:
+    counts = sorted({len(seeds) for seeds in table.seeds.values()})
+    told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{told} seed{'s' * (counts != [1])}" + (", mean ± sd" if counts != [1] else "")
+
+
+def _escaped(text: str) -> str:
+    return "".join("\\" + c if c in "&%$#_{}" else c for c in text).replace("±", r"$\pm$")
