@@ -3,28 +3,60 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from smg.cli.terminal import say
+
+if TYPE_CHECKING:
+    from smg.report.runs import Run
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Another seed, other patients.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Another seed: other patients, other first weights.", min=0)] = 0,
 ) -> None:
-    """Make six small phantom sites, check them and draw their picture.
+    """Fine-tuning against SGA(+c) on small phantom hospitals that come one after another; draws what was forgotten.
 
     Example: `smg demo --out demo`
     """
-    from smg.cli.sites import make_phantoms, run_check
+    from smg.bench.plan import read_plan
+    from smg.bench.workers import Bench, cores
+    from smg.cli.runs import go_through
+    from smg.cli.sites import make_phantoms
+    from smg.report.demo import draw_demo
+    from smg.report.runs import find_runs
     from smg.report.sites import draw_sites, plain_tiles
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
 
     make_phantoms(out / "sites", small=True, seed=seed)
-    sound = run_check(out / "sites", [], 2.0, as_json=False)
-    picture = out / "sites.png"
-    draw_sites(find_sites(out / "sites").values(), picture, plain_tiles(Labels()), subjects=6)
-    print(f"The sites' picture: {picture}")
-    if not sound:
+    draw_sites(find_sites(out / "sites").values(), out / "sites.png", plain_tiles(Labels()), subjects=6)
+    plan = read_plan("demo").only(seeds=[seed])
+    (stream,) = plan.streams.values()
+    say(f"hospitals come in the order {' '.join(stream.order)}; {stream.unseen} is never seen")
+    work = Bench(plan, out / "runs", out / "sites", min(cores(), len(plan.methods)))
+    go_through(work)
+    if work.failed:
         raise typer.Exit(1)
+    runs = [run for run in find_runs([out / "runs"]) if run.seed == seed]
+    draw_demo(runs, out / "sites", out / "demo.png")
+    print("\n".join(sentences(runs)))
+    print(f"The sites: {out / 'sites.png'}. What was remembered: {out / 'demo.png'}")
+
+
+def sentences(runs: list[Run]) -> list[str]:
+    """What happened, in as many lines as there are runs and one more; the words follow the numbers."""
+    order, unseen = runs[0].results["stream"]["order"], runs[0].results["stream"]["unseen"]
+    first, since = order[0], " and ".join(order[1:])
+    lines = []
+    for run in runs:
+        matrix = run.results["matrix"]["dsc"]
+        then, now = 100 * matrix[first][first], 100 * matrix[order[-1]][first]
+        kept = run.results["config"]["replay"]["subjects"]
+        what = f"has forgotten {then - now:.0f} points of it" if then - now > 5 else "has not forgotten it"
+        means = f", with {kept} subjects of each hospital kept" if run.name != "finetune" else ""
+        lines.append(f"{run.name}: learned {first} to a DSC of {then:.0f} %; after {since}, {now:.0f} %: it {what}{means}.")
+    there = ", ".join(f"{run.name} {100 * run.results['matrix']['dsc'][order[-1]][unseen]:.0f} %" for run in runs)
+    return [*lines, f"On {unseen}, which neither had seen: {there}."]

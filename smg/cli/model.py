@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import Json, LeaveOut, Model, Settings, methods_by_prefix, ready_by_prefix, speaking
-from smg.cli.terminal import Teller, detail, print_json, print_table, say
+from smg.cli.terminal import Teller, detail, print_json, print_table, progress, say
 from smg.errors import SmgError
 
 if TYPE_CHECKING:
+    from smg.learner.config import LearnerConfig
     from smg.learner.learner import Learner
     from smg.sites.site import Site
     from smg.sites.split import Split
@@ -58,7 +59,8 @@ def learn(
     Example: `smg learn model data/RUNMC --set preparation.size=192`
     """
     found = _site(data, site)
-    learner = _learner(model, method, iterations, config, settings or [], other_preparation)
+    given = _given(method, iterations, config, settings)
+    learner = _learner(model, given, other_preparation, found, leave_out)
     detail(f"settings: {learner.config.model_dump_json()}")
     record = learner.learn(
         found,
@@ -198,23 +200,39 @@ def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE"
 # --- on the way -------------------------------------------------------------------------------------------------------
 
 
-def _learner(
-    model: Path, method: str | None, iterations: int | None, config: str | None, words: list[str], other: bool
-) -> Learner:
-    """The model there, with any change asked for, or a new one."""
-    from smg.bench.plan import read_plan
-    from smg.learner.configure import configuration, from_words
+def _learner(model: Path, given: list[dict[str, Any]], other: bool, site: Site, leave_out: bool) -> Learner:
+    """The model there, with any change asked for, or a new one, made only when the site's scans have proved sound."""
+    from smg.learner.configure import configuration
     from smg.learner.learner import Learner
 
-    given: list[dict[str, Any]] = [read_plan(config).layer()] if config else []
-    given += [{key: value} for key, value in (("method", method), ("iterations", iterations)) if value is not None]
-    given.append(from_words(words))
     if (model / "model.json").is_file():
         own = Learner(model).model["config"]
         return Learner(model, configuration(own, *given), other)
     if model.exists() and (not model.is_dir() or any(p.name != "lock" for p in model.iterdir())):
         raise SmgError(f"{model}: exists and holds no model; give a new folder")
-    return Learner.create(model, configuration(*given))
+    config = configuration(*given)
+    _prepare(site, config, leave_out)
+    return Learner.create(model, config)
+
+
+def _given(
+    method: str | None, iterations: int | None, config: str | None, words: list[str] | None
+) -> list[dict[str, Any]]:
+    """What the command line says of the settings, later over earlier."""
+    from smg.bench.plan import read_plan
+    from smg.learner.configure import from_words
+
+    layers = [read_plan(config).layer()] if config else []
+    layers += [{key: value} for key, value in (("method", method), ("iterations", iterations)) if value is not None]
+    return [*layers, from_words(words or [])]
+
+
+def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
+    """Into the cache, from which the round takes it."""
+    from smg.prepare.site import prepare_site
+
+    with progress(f"preparing {site.name}", len(site.subjects)) as advance:
+        prepare_site(site, config.preparation, leave_out, progress=advance)
 
 
 def _sites(path: Path) -> list[Site]:

@@ -69,7 +69,7 @@ class Site:
         if name is not None:
             return pick(sites, name, Path(path))
         if len(sites) > 1:
-            raise SmgError(f"{path}: holds {len(sites)} sites ({', '.join(sites)}); name one of them")
+            raise SmgError(f"{path}: holds {len(sites)} sites ({', '.join(sites)}); name one of them (--site)")
         return next(iter(sites.values()))
 
     def keep(self, cases: set[str]) -> Site:

@@ -1,0 +1,109 @@
+"""A plan says what it means, and a mistake in it is told in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smg.bench.plan import Plan, read_plan, ready, stream_plan
+from smg.errors import SmgError
+
+GRID = """
+data: sites
+streams:
+  there: {order: [SiteA, C], unseen: isbi_1.5}
+  back: {order: [C, RUNMC]}
+methods: [finetune, {name: sga adam, method: sga, options: {inner: adam}, batch: 3}]
+seeds: [4, 5]
+part: validation
+iterations: 7
+network: {width: 4}
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    (folder / "grid.yaml").write_text(text)
+    return str(folder / "grid.yaml")
+
+
+def test_a_grid_is_every_method_on_every_stream_with_every_seed(tmp_path: Path) -> None:
+    plan = read_plan(write(tmp_path, GRID))
+    runs = plan.runs()
+    assert [(run.seed, run.stream_name, run.name) for run in runs] == [
+        (seed, stream, name) for seed in (4, 5) for stream in ("there", "back") for name in ("finetune", "sga adam")
+    ]
+    assert plan.data == tmp_path / "sites"  # beside the file, wherever the command is typed
+    assert runs[0].stream == stream_plan(["RUNMC", "C"], "BMC")  # under their own names
+    assert runs[1].config.options == {"inner": "adam"}
+    assert [run.config.batch for run in runs[:2]] == [5, 3]
+    assert {run.config.iterations for run in runs} == {7}
+    assert {run.part for run in runs} == {"validation"}
+    assert runs[1].folder(Path("out")) == Path("out/there/sga adam/seed-4")
+
+
+def test_one_run_written_down_makes_the_same_run(tmp_path: Path) -> None:
+    for run in read_plan(write(tmp_path, GRID)).runs():
+        (again,) = read_plan(write(tmp_path, run.as_file())).runs()
+        assert again.config == run.config
+        assert (again.name, again.stream, again.part) == (run.name, run.stream, run.part)
+
+
+def test_a_plan_can_be_cut_and_given_other_methods(tmp_path: Path) -> None:
+    plan = read_plan(write(tmp_path, GRID)).only(streams=["back"], methods=["sga adam", "jm"], seeds=[9])
+    assert [(run.name, run.config.method, run.seed) for run in plan.runs()] == [("sga adam", "sga", 9), ("jm", "jm", 9)]
+    with pytest.raises(SmgError, match="no stream 'forth'; there is there, back"):
+        plan = read_plan(write(tmp_path, GRID)).only(streams=["forth"])
+
+
+def test_its_settings_serve_a_single_model_too(tmp_path: Path) -> None:
+    assert read_plan(write(tmp_path, "method: jm\nseed: 3\nbatch: 2")).layer() == {"method": "jm", "seed": 3, "batch": 2}
+    assert read_plan(write(tmp_path, "batch: 2")).layer() == {"batch": 2}  # says nothing of seed and method
+    assert read_plan(write(tmp_path, GRID)).layer() == {"iterations": 7, "network": {"width": 4}}
+
+
+def test_every_ready_configuration_is_a_sound_plan() -> None:
+    assert {"prostate-paper", "prostate-lite", "demo"} <= set(ready())
+    for name in ready():
+        assert len(read_plan(name).runs()) >= 2
+
+
+def test_the_paper_s_configuration_is_the_paper_s() -> None:
+    config = read_plan("prostate-paper").runs()[-1].config
+    assert (config.preparation.size, config.network.width, config.iterations) == (384, 32, 20_000)
+    assert (config.batch, config.optimiser.rate, config.replay.subjects) == (5, 5e-4, 2)
+    assert read_plan("prostate-paper").streams["A-first"] == stream_plan(["RUNMC", "BMC", "HCRUDB", "UCL", "BIDMC"], "HK")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("iteratons: 3", "no setting 'iteratons'; did you mean iterations?"),
+        ("network: {with: 3}", "no setting 'network.with'; did you mean network.width?"),
+        ("methods: [gsa]", "no method 'gsa'; did you mean sga?"),
+        ("methods: [{name: mine}]", "a method is a name, or"),
+        ("methods: [{name: a/b, method: jm}]", "'a/b' cannot be a folder's name"),
+        ("methods: [{method: jm, bath: 3}]", "no setting 'bath'; did you mean batch?"),
+        ("streams: {one: [A, B]}", r"a stream is `order: \[SITE, SITE, ...\]`"),
+        ("order: A", r"a stream is `order: \[SITE, SITE, ...\]`"),
+        ("seeds: three", "seeds are a list of whole numbers"),
+        ("seeds: [-1]", "seeds are a list of whole numbers"),
+        ("part: tset", "part is one of train, validation, test, not 'tset'"),
+        ("[1, 2]", "a configuration is a mapping"),
+        ("a: [", r"not YAML \(line"),
+    ],
+)
+def test_mistakes_in_a_plan_name_the_file(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(SmgError, match=f"grid.yaml: .*{sentence}"):
+        read_plan(write(tmp_path, text))
+
+
+def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(SmgError, match="prostate-light: no such file.* did you mean prostate-lite"):
+        read_plan("prostate-light")
+    with pytest.raises(SmgError, match="nowhere.yaml: No such file"):
+        read_plan(str(tmp_path / "nowhere.yaml"))
+    with pytest.raises(SmgError, match="no stream is named"):
+        Plan(methods={"jm": {"method": "jm"}}).runs()
+    with pytest.raises(SmgError, match="no method is named"):
+        read_plan(write(tmp_path, "order: [A]")).runs()

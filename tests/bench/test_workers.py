@@ -1,0 +1,121 @@
+"""A bench in real processes: stopped anywhere it goes on, a run that fails harms no other."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from smg.bench.plan import Plan, PlannedRun, read_plan
+from smg.bench.workers import Bench, results_of
+from smg.errors import SmgError
+from smg.files import locked
+from tests.learner.streams import TINY, fingerprint, tiny_stream, write_sites
+
+GRID = {
+    "order": ["A", "B"],
+    "unseen": "C",
+    "methods": ["finetune", {"name": "jumpy", "method": "jm", "optimiser": {"rate": 1e30}}, "sga+c"],
+    "part": "test",
+} | TINY  # fmt: skip
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write_sites(tmp_path / "sites")
+
+
+def grid(folder: Path, **changes: object) -> Plan:
+    (folder / "grid.yaml").write_text(json.dumps(GRID | changes))  # JSON is YAML
+    return read_plan(str(folder / "grid.yaml"))
+
+
+def gone_through(bench: Bench) -> list[tuple[str, str | None]]:
+    finished: list[tuple[str, str | None]] = []
+
+    def note(run: PlannedRun, fault: str | None) -> None:
+        finished.append((run.name, fault))
+
+    bench.go(lambda bench: None, note)
+    return finished
+
+
+def test_a_bench_does_each_run_once_and_tells_of_those_that_fail(tmp_path: Path, data: Path) -> None:
+    out = tmp_path / "out"
+    plan = grid(tmp_path)
+    first = dict(gone_through(Bench(plan, out, data, workers=2)))
+    assert first["finetune"] is None
+    assert first["sga+c"] is None
+    assert "the loss of the incoming batch is nan" in str(first["jumpy"])
+    assert "smg: round 1" in (out / "stream/jumpy/seed-0/failure.txt").read_text()
+
+    before = fingerprint(out / "stream/finetune")
+    again = gone_through(Bench(plan, out, data, workers=2))
+    assert [name for name, _ in again] == ["jumpy"]  # what is done is not done again; what failed is tried again
+    assert fingerprint(out / "stream/finetune") == before
+
+
+def test_a_run_of_a_bench_is_the_stream_s_own_run_to_the_bit(tmp_path: Path, data: Path) -> None:
+    plan = grid(tmp_path, methods=["sga+c"])
+    gone_through(Bench(plan, tmp_path / "out", data, workers=2))
+    tiny_stream(data, method="sga+c").run(tmp_path / "alone")
+    made = fingerprint(tmp_path / "out/stream/sga+c/seed-0")
+    alone = fingerprint(tmp_path / "alone")
+    assert {name: made[name] for name in alone} == alone
+
+
+def test_a_killed_bench_takes_its_runs_along(tmp_path: Path, data: Path) -> None:
+    grid(tmp_path, methods=["finetune"], iterations=100_000)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "smg", "bench", str(tmp_path / "grid.yaml"), "--data", str(data), "--out", str(out)]
+    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    run = out / "stream/finetune/seed-0"
+    wait_for(lambda: (run / "log.jsonl").exists())
+    assert not free(out)
+    assert not free(run)
+    bench.send_signal(signal.SIGKILL)
+    bench.wait()
+    wait_for(lambda: free(run))  # its worker is gone
+
+
+def test_other_settings_need_another_folder_but_methods_may_join(tmp_path: Path, data: Path) -> None:
+    out = tmp_path / "out"
+    gone_through(Bench(grid(tmp_path, methods=["finetune"]), out, data, workers=1))
+    with pytest.raises(SmgError, match="out: holds a bench with other settings; give another --out"):
+        gone_through(Bench(grid(tmp_path, methods=["jm"], batch=3), out, data, workers=1))
+    assert gone_through(Bench(grid(tmp_path, methods=["jm"], seeds=[1]), out, data, workers=1)) == [("jm", None)]
+    told = json.loads((out / "bench.json").read_text())
+    assert [method["name"] for method in told["methods"]] == ["finetune", "jm"]
+    assert told["seeds"] == [0, 1]
+
+
+def test_time_left_goes_by_the_pace_seen(tmp_path: Path, data: Path) -> None:
+    plan = grid(tmp_path, methods=["finetune", "jm", "sga"])
+    bench = Bench(plan, tmp_path / "out", data, workers=2)
+    assert bench.seconds_left() is None
+    bench.todo = plan.runs()
+    bench.pace = {"finetune": 10.0, "jm": 20.0}
+    assert bench.seconds_left() == pytest.approx((10 + 20 + 15) / 2)
+    assert results_of(tmp_path) is None
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.1)
+
+
+def free(folder: Path) -> bool:
+    """Whether no process holds the folder."""
+    try:
+        with locked(folder):
+            return True
+    except SmgError:
+        return False

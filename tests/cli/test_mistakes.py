@@ -1,0 +1,101 @@
+"""What a newcomer gets wrong: each mistake is answered in one line that says what to do, and never by a traceback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from smg.files import locked
+from tests.cli.test_model import TINY
+from tests.cli.test_sites import smg
+from tests.learner.streams import write_sites
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("newcomer")
+    write_sites(folder / "sites")
+    assert smg("learn", "model", "sites/A", *TINY, cwd=folder).returncode == 0
+    (folder / "empty").mkdir()
+    (folder / "notes.txt").write_text("not a scan")
+    (folder / "typo.yaml").write_text("order: [A, B]\nunseen: C\nmethod: jm\niteration: 5\n")
+    shutil.copytree(folder / "sites/A", folder / "unmasked/A")
+    (folder / "unmasked/A/Case01_segmentation.nii.gz").unlink()
+    shutil.copytree(folder / "model", folder / "newer")
+    about = json.loads((folder / "newer/model.json").read_text())
+    (folder / "newer/model.json").write_text(json.dumps(about | {"format": 99}))
+    return folder
+
+
+RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("learn", "m", "nowhere"), 1, "nowhere: no such file or folder"),
+        (("learn", "m", "empty"), 1, "empty: no site found; a site is a folder of scans"),
+        (("learn", "m", "sites"), 1, "sites: holds 3 sites (A, B, C); name one of them (--site)"),
+        (("learn", "m", "sites/A/Case00.nii.gz"), 1, "sites/A/Case00.nii.gz: a file, where a folder of sites or a .csv of image and mask paths is needed"),
+        (("learn", "m", "unmasked/A"), 1, "unmasked/A/Case01.nii.gz: image without mask"),
+        (("learn", "m", "sites/A", "--method", "sgd"), 1, "no method 'sgd'; did you mean sga?"),
+        (("learn", "m", "sites/A", "--set", "network.widht=8"), 1, "no setting 'network.widht'; did you mean network.width?"),
+        (("learn", "m", "sites/A", "--set", "batch"), 1, "'batch': settings are given as key=value"),
+        (("learn", "m", "sites/A", "--config", "prostate-light"), 1, "did you mean prostate-lite?"),
+        (("learn", "model", "sites/A"), 1, "site A was learned before (round 1)"),
+        (("learn", "model", "sites/B", "--set", "network.width=8"), 1, "model: the model's network is"),
+        (("learn", "empty/../sites", "sites/A"), 1, "exists and holds no model; give a new folder"),
+        (("evaluate", "nomodel", "sites/A"), 1, "nomodel: no model there; `smg learn nomodel SITE` makes one"),
+        (("evaluate", "newer", "sites/A"), 1, "newer/model.json: made by a newer version of smg (format 99)"),
+        (("history", "sites"), 1, "sites: no model there"),
+        (("rollback", "model", "7"), 1, "model: no round 7; it has 1"),
+        (("replay", "drop", "model", "Z"), 1, "site Z was never learned"),
+        (("predict", "model", "nowhere.nii.gz", "--out", "o"), 1, "nowhere.nii.gz"),
+        (("predict", "model", "notes.txt", "--out", "o"), 1, "notes.txt"),
+        (("predict", "model", "sites/A/Case00.nii.gz"), 2, "Missing option '--out'"),
+        (("run",), 1, "no stream is named"),
+        ((*RUN[:3], "--order", "A,B,X"), 1, "sites: no site 'X' there; it holds A, B, C"),
+        (("run", "--order", "A,B"), 1, "where are the sites? Give --data DIR"),
+        (("run", "--data", "sites", "--unseen", "C"), 1, "--unseen goes with --order"),
+        ((*RUN[:4], "A,A"), 1, "a stream names a site twice: A, A"),
+        ((*RUN, "--method", "smg"), 1, "no method 'smg'"),
+        ((*RUN, "--seed", "one"), 2, "as an integer"),
+        (("run", "typo.yaml", "--data", "sites"), 1, "typo.yaml: no setting 'iteration'; did you mean iterations?"),
+        (("bench", "gird.yaml"), 1, "gird.yaml: No such file"),
+        (("bench", "demo"), 1, "where are the sites? Give --data DIR"),
+        (("bench", "demo", "--data", "nowhere"), 1, "nowhere: no such folder"),
+        (("bench", "demo", "--data", "sites", "--seeds", "a"), 1, "--seeds: 'a' is no whole number"),
+        (("lern", "m", "sites/A"), 2, "No such command"),
+    ],
+)  # fmt: skip
+def test_one_helpful_line(made: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
+    before = sorted(path for path in made.rglob("*") if path.name != "lock")
+    result = smg(*words, cwd=made)
+    assert result.returncode == code
+    assert sentence in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+    if code == 1:
+        said = [line for line in result.stderr.strip().splitlines() if not line.startswith("preparing")]
+        assert len(said) == 1, result.stderr
+    assert sorted(path for path in made.rglob("*") if path.name != "lock") == before  # nothing half-made is left
+
+
+def test_two_runs_into_one_folder(made: Path) -> None:
+    assert smg(*RUN, *TINY, "--out", "one", cwd=made).returncode == 0
+    other = smg(*RUN, *TINY, "--out", "one", "--method", "jm", cwd=made)
+    assert other.returncode == 1
+    assert "one: holds a run of another configuration; give another folder" in other.stderr
+    with locked(made / "one"):
+        at_work = smg(*RUN, *TINY, "--out", "one", cwd=made)
+    assert at_work.returncode == 1
+    assert "one: in use by process" in at_work.stderr
+
+
+def test_verbose_adds_the_traceback_for_whoever_looks_for_the_cause(made: Path) -> None:
+    result = smg("evaluate", "nomodel", "sites/A", "--verbose", cwd=made)
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+    assert result.stderr.strip().splitlines()[-1].startswith("smg: nomodel: no model there")

@@ -1,0 +1,104 @@
+"""The researcher's commands, as they are typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from smg.methods import METHODS
+from tests.cli.test_model import TINY
+from tests.cli.test_sites import smg
+from tests.learner.streams import write_sites
+
+STREAM = ("--data", "sites", "--order", "A,B", "--unseen", "C")
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("desk")
+    write_sites(folder / "sites")
+    return folder
+
+
+def test_one_run_from_words(desk: Path) -> None:
+    result = smg("run", *STREAM, "--method", "jm", "--seed", "3", *TINY, cwd=desk)
+    assert result.returncode == 0, result.stderr
+    assert "round 2 of 3: B" in result.stderr
+    assert "after B" in result.stdout
+    assert "mean over learned sites s of a[T][s]" in result.stdout
+    assert "results: runs/jm-C-3/results.json" in result.stdout
+    told = json.loads((desk / "runs/jm-C-3/results.json").read_text())
+    assert (told["method"], told["seed"], told["stream"]) == ("jm", 3, {"order": ["A", "B"], "unseen": "C"})
+    assert told["config"]["network"]["width"] == 4
+
+
+def test_the_run_s_own_file_makes_it_again_to_the_bit(desk: Path) -> None:
+    smg("run", *STREAM, "--method", "c-meta", *TINY, "--out", "first", cwd=desk)
+    result = smg("run", "first/run.yaml", "--data", "sites", "--out", "second", "--json", "--quiet", cwd=desk)
+    assert result.stderr == ""
+    assert json.loads(result.stdout) == json.loads((desk / "first/results.json").read_text())
+    weights = [(desk / run / "model/rounds/003/weights.safetensors").read_bytes() for run in ("first", "second")]
+    assert weights[0] == weights[1]
+
+
+def test_method_and_seed_are_settings_like_any_other(desk: Path) -> None:
+    words = (*STREAM, *TINY, "--set", "method=jm", "--set", "seed=3", "--json", "--out", "by-set")
+    told = json.loads(smg("run", *words, cwd=desk).stdout)
+    assert (told["method"], told["seed"]) == ("jm", 3)
+
+
+def test_threads_are_kept_with_the_result(desk: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        words = (*STREAM, *TINY, "--threads", "1", "--json", "--out", "threads")
+        assert json.loads(smg("run", *words, cwd=desk).stdout)["versions"]["threads"] == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_validation_parts_can_be_judged_by(desk: Path) -> None:
+    told = json.loads(smg("run", *STREAM, *TINY, "--part", "validation", "--json", "--out", "v", cwd=desk).stdout)
+    split = json.loads((desk / "v/split.json").read_text())["sites"]
+    assert {row["subject"] for row in told["subjects"] if row["site"] == "A"} == set(split["A"]["validation"])
+
+
+def test_a_bench_ends_with_the_table_in_every_form(desk: Path) -> None:
+    lines = ["order: [A, B]", "unseen: C", "methods: [finetune, sga+c]", "seeds: [0, 1]", "data: sites"]
+    lines += ["iterations: 2", "batch: 2", "preparation: {size: 16}", "network: {width: 4, depth: 1}"]
+    (desk / "grid.yaml").write_text("\n".join(lines))
+    result = smg("bench", "grid.yaml", "--seeds", "0", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    assert "[2/2]" in result.stderr
+    assert "A B | C" in result.stdout
+    for suffix in ("md", "tex", "csv"):
+        assert "sga+c" in (desk / f"runs/grid/table.{suffix}").read_text()
+    both = smg("bench", "grid.yaml", "--methods", "finetune", "--quiet", cwd=desk)
+    assert both.stderr == ""
+    assert "±" in both.stdout
+    assert (desk / "runs/grid/stream/finetune/seed-1/results.json").exists()
+
+
+def test_a_ready_configuration_serves_learn(desk: Path) -> None:
+    result = smg("learn", "lite", "sites/A", "--config", "prostate-lite", *TINY, "--json", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    config = json.loads(result.stdout)["config"]
+    assert config["method"] == "sga+c"
+    assert config["seed"] == 0
+
+
+def test_a_file_of_many_runs_is_not_one_run(desk: Path) -> None:
+    result = smg("run", "prostate-lite", "--data", "sites", cwd=desk)
+    assert result.returncode == 1
+    assert "plans 60 runs; name one by --stream (A-first, F-first)" in result.stderr
+
+
+def test_what_a_shell_completes_is_what_there_is() -> None:
+    from smg.bench.plan import ready
+    from smg.cli.options import methods_by_prefix, ready_by_prefix
+
+    assert set(methods_by_prefix("")) == {*METHODS, "sga+c"}
+    assert methods_by_prefix("sga") == ["sga", "sga+c", "sga-direct"]
+    assert ready_by_prefix("") == ready()

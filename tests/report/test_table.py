@@ -1,0 +1,78 @@
+"""The table in the paper's form, against means and deviations worked by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from smg.errors import SmgError
+from smg.report.runs import find_runs
+from smg.report.table import paper_tables, to_csv, to_latex, to_markdown
+
+
+def write_run(bench: Path, name: str, seed: int, dsc: float, asd: float | None, stream: str = "one") -> None:
+    measures = {metric: dict.fromkeys(("BM", "BT", "FM", "FT"), v) for metric, v in (("dsc", dsc), ("asd", asd))}
+    told = {
+        "method": name, "name": name, "seed": seed, "stream": {"order": ["A", "B"], "unseen": "F"}, "measures": measures,
+    }  # fmt: skip
+    folder = bench / stream / name / f"seed-{seed}"
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_text(json.dumps(told))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Path:
+    write_run(tmp_path, "sga_x", 0, 0.80, 1.0)
+    write_run(tmp_path, "sga_x", 1, 0.90, 2.0)
+    write_run(tmp_path, "jm", 0, 0.70, 3.0)
+    write_run(tmp_path, "jm", 1, 0.50, None)
+    methods = [{"name": "sga_x"}, {"name": "jm"}]
+    (tmp_path / "bench.json").write_text(json.dumps({"streams": [{"name": "one"}], "methods": methods}))
+    return tmp_path
+
+
+def test_means_spreads_and_the_best(bench: Path) -> None:
+    (table,) = paper_tables(find_runs([bench]))
+    assert table.stream == "A B | F"
+    assert list(table.rows) == ["sga_x", "jm"]  # in the bench's order
+    ours, theirs = table.rows["sga_x"], table.rows["jm"]
+    assert ours["dsc", "BM"].mean == pytest.approx(85)
+    assert ours["dsc", "BM"].spread == pytest.approx(50**0.5)  # sample deviation of 80 and 90
+    assert ours["dsc", "BM"].best
+    assert not theirs["dsc", "BM"].best
+    assert ours["asd", "FM"].best  # 1.5 mm against 3: lower is better
+    assert (theirs["asd", "FM"].mean, theirs["asd", "FM"].spread, theirs["asd", "FM"].seeds) == (3.0, None, 1)
+
+
+def test_markdown_latex_and_csv(bench: Path) -> None:
+    tables = paper_tables(find_runs([bench]))
+    markdown = to_markdown(tables)
+    assert "**A B unseen F**, 2 seeds, mean ± sd" in markdown
+    assert "| sga_x | **85.0 ± 7.1** |" in markdown
+    assert "| jm | 60.0 ± 14.1 |" in markdown
+    latex = to_latex(tables)
+    assert r"sga\\_x & \boldmath\textbf{$85.0 \pm 7.1$}".replace(r"\\_", r"\_") in latex
+    assert latex.count(r"\\") == 5  # two lines of head, the stream's title, two methods
+    rows = list(csv.DictReader(io.StringIO(to_csv(tables))))
+    assert len(rows) == 2 * 2 * 4
+    assert rows[0] == {
+        "stream": "A B | F", "method": "sga_x", "metric": "dsc", "measure": "BM", "mean": "85.0000", "sd": "7.0711",
+        "seeds": "2",
+    }  # fmt: skip
+
+
+def test_a_single_seed_has_no_spread(tmp_path: Path) -> None:
+    write_run(tmp_path, "jm", 0, 0.5, 1.0)
+    assert "| jm | 50.0 |" in to_markdown(paper_tables(find_runs([tmp_path])))
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(SmgError, match="nowhere: no such folder; give a run's or a bench's"):
+        find_runs([tmp_path / "nowhere"])
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(SmgError, match=r"results.json: not the results of a run"):
+        find_runs([tmp_path])
