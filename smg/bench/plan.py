@@ -160,7 +160,7 @@ def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
         data=None if data is None else (folder or Path()) / str(data),
     )
     try:
-        configuration(settings)
+        configuration({key: value for key, value in settings.items() if key != "options"})  # those are a method's
         for made in plan.methods.values():
             configuration(over(settings, made))
     except SmgError as error:

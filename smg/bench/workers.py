@@ -57,6 +57,7 @@ class Bench:
     folder: Path
     data: Path
     workers: int
+    threads: int = 0  # of each worker; 0 for its share of the cores: more only wait for one another
     options: tuple[str, ...] = ()  # for every run's command
     todo: list[PlannedRun] = field(default_factory=list)
     active: list[Worker] = field(default_factory=list)
@@ -112,8 +113,9 @@ class Bench:
         folder = run.folder(self.folder)
         with replacing(folder / "run.yaml") as temporary:
             temporary.write_text(run.as_file())
+        threads = self.threads or max(1, cores() // self.workers)
         command = [sys.executable, "-m", "smg", "run", "--quiet", str(folder / "run.yaml")]
-        command += ["--data", str(self.data), "--out", str(folder), "--threads", str(self.threads), *self.options]
+        command += ["--data", str(self.data), "--out", str(folder), "--threads", str(threads), *self.options]
         errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         process = subprocess.Popen(
             command,
@@ -124,11 +126,6 @@ class Bench:
         )
         stands = self._stands(run)
         return Worker(run, process, errors, time.monotonic(), stands.share, stands)
-
-    @property
-    def threads(self) -> int:
-        """Each worker's share of the cores: more threads than cores only wait for one another."""
-        return max(1, cores() // self.workers)
 
     def _stands(self, run: PlannedRun) -> Standing:
         rounds = len(run.stream.order) + bool(run.stream.unseen)

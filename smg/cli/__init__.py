@@ -14,6 +14,8 @@ from smg.cli import model, runs, sites, terminal
 from smg.cli.demo import demo
 from smg.cli.options import speaking
 from smg.cli.predict import predict
+from smg.cli.report import report
+from smg.cli.watch import watch
 from smg.errors import SmgError, validation_line
 
 app = typer.Typer(
@@ -33,6 +35,8 @@ app.command()(speaking(model.rollback))
 app.command()(speaking(model.accept))
 app.command()(speaking(runs.run))
 app.command()(speaking(runs.bench))
+app.command()(speaking(watch))
+app.command()(speaking(report))
 app.add_typer(model.replay, name="replay")
 app.add_typer(sites.app, name="sites")
 

@@ -12,6 +12,8 @@ from smg.cli.terminal import say
 if TYPE_CHECKING:
     from smg.report.runs import Run
 
+SUBJECTS = 10  # a site: of fewer, too few are left to test with
+
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("demo"),
@@ -31,10 +33,10 @@ def demo(
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
 
-    make_phantoms(out / "sites", small=True, seed=seed)
-    draw_sites(find_sites(out / "sites").values(), out / "sites.png", plain_tiles(Labels()), subjects=6)
     plan = read_plan("demo").only(seeds=[seed])
     (stream,) = plan.streams.values()
+    make_phantoms(out / "sites", small=True, seed=seed, letters=[*stream.order, str(stream.unseen)], subjects=SUBJECTS)
+    draw_sites(find_sites(out / "sites").values(), out / "sites.png", plain_tiles(Labels()), subjects=6)
     say(f"hospitals come in the order {' '.join(stream.order)}; {stream.unseen} is never seen")
     work = Bench(plan, out / "runs", out / "sites", min(cores(), len(plan.methods)))
     go_through(work)
@@ -57,6 +59,7 @@ def sentences(runs: list[Run]) -> list[str]:
         kept = run.results["config"]["replay"]["subjects"]
         what = f"has forgotten {then - now:.0f} points of it" if then - now > 5 else "has not forgotten it"
         means = f", with {kept} subjects of each hospital kept" if run.name != "finetune" else ""
-        lines.append(f"{run.name}: learned {first} to a DSC of {then:.0f} %; after {since}, {now:.0f} %: it {what}{means}.")
+        course = f"learned {first} to a DSC of {then:.0f} %; after {since}, {now:.0f} %"
+        lines.append(f"{run.name}: {course}: it {what}{means}.")
     there = ", ".join(f"{run.name} {100 * run.results['matrix']['dsc'][order[-1]][unseen]:.0f} %" for run in runs)
     return [*lines, f"On {unseen}, which neither had seen: {there}."]

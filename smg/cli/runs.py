@@ -85,6 +85,7 @@ def bench(
     settings: Settings = None,
     part: Part = None,
     workers: Annotated[int | None, typer.Option(help="Runs at a time. [default: one a core]", min=1)] = None,
+    threads: Annotated[int | None, typer.Option(help="Of each run. [default: its share of the cores]", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="The bench's folder. [default: runs/GRID]")] = None,
     tensorboard: TensorBoard = False,
     leave_out: LeaveOut = False,
@@ -99,7 +100,7 @@ def bench(
     plan = plan.only(_list(streams), _list(methods), [_seed(s) for s in _list(seeds) or []])
     folder = out or Path("runs") / Path(grid).stem
     options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
-    work = Bench(plan, folder, _data(plan, data), workers or cores(), options)
+    work = Bench(plan, folder, _data(plan, data), workers or cores(), threads or 0, options)
     go_through(work)
     print_bench(folder)
     if work.failed:
@@ -114,7 +115,7 @@ def _plan(
 ) -> Plan:
     """The file's plan, with what the command line says over it."""
     from smg.bench.plan import Plan, read_plan, stream_plan
-    from smg.learner.configure import configuration, from_words, over
+    from smg.learner.configure import from_words, over
 
     plan = read_plan(source) if source else Plan()
     if order:
@@ -132,9 +133,7 @@ def _plan(
         plan = plan.only(methods=[str(given.pop("method"))])
     if "seed" in given:
         plan = plan.only(seeds=[given.pop("seed")])
-    plan = replace(plan, settings=over(plan.settings, given))
-    configuration(plan.settings)  # a mistake in a setting is told before anything is made
-    return plan
+    return replace(plan, settings=over(plan.settings, given))
 
 
 def _data(plan: Plan, given: Path | None) -> Path:

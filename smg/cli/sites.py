@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -77,12 +78,16 @@ def show(
     print(f"Drawn: {out}")
 
 
-def make_phantoms(out: Path, small: bool, seed: int) -> None:
+def make_phantoms(
+    out: Path, small: bool, seed: int, letters: Iterable[str] | None = None, subjects: int | None = None
+) -> None:
     from smg.sites.phantom import PROTOCOLS, SMALL, write_phantom_sites
 
-    total = sum(SMALL if small else p.subjects for p in PROTOCOLS.values())
+    letters = tuple(letters or PROTOCOLS)
+    limit = subjects or (SMALL if small else 10**9)
+    total = sum(min(limit, PROTOCOLS[letter].subjects) for letter in letters)
     with progress("drawing phantoms", total) as advance:
-        write_phantom_sites(out, seed=seed, small=small, progress=advance)
+        write_phantom_sites(out, seed, progress=advance, letters=letters, subjects=limit)
 
 
 def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,18 @@ from torch import Tensor, nn
 
 import smg
 from smg.errors import SmgError
-from smg.evaluation.predict import predict_mask
 from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias, as_numbers, pack, size_of, unpack
+from smg.learner.familiarity import Familiar
+from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.round import Diverged, Told, Training, device_of_choice
 from smg.learner.store import FORMAT, Store
 from smg.networks import build_network
+from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
-from smg.prepare.site import prepare_scan, prepare_site
-from smg.replay.features import subject_features
+from smg.prepare.site import prepare_site
+from smg.replay.features import subject_moments
 from smg.replay.selection import select
 from smg.sites.site import Site
 from smg.sites.split import Split, split_site
@@ -60,6 +62,7 @@ class Learner:
             raise SmgError(
                 f"{folder}: scans were prepared otherwise before ({own.preparation}); ask for it to change that"
             )
+        self._predictor: tuple[int, Predictor] | None = None  # with the round it is of
 
     @classmethod
     def create(cls, folder: str | Path, config: LearnerConfig | None = None, **options: Any) -> Learner:
@@ -227,7 +230,9 @@ class Learner:
     def _close(self, training: Training, parts: dict[str, list[Prepared]], tolerance: float | None) -> dict[str, Any]:
         """Choose exemplars, evaluate, and make the round a version."""
         network, number, site = training.network, training.number, training.site
-        chosen, selection = self._choose(network, training, parts["train"])
+        previous = {name: self._moments(network, kept) for name, kept in self.replay().items()}
+        moments = self._moments(network, parts["train"])
+        chosen, selection = self._choose(training, parts["train"], moments, list(previous.values()))
         earlier = self._earlier(self.network(), network)
         fallen = {name: dsc["before"] - dsc["after"] for name, dsc in earlier.items()}
         record = {
@@ -240,6 +245,7 @@ class Learner:
             "curve": training.progress.curve,
             "log": training.progress.log,
             "selection": selection,
+            "familiar": self._familiar(network, site, previous | {site: moments}, parts["validation"]),
             "kept": self.kept() | {site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}},
             "test": [self._under_alias(site, row) for row in self._measured(network, parts["test"])],
             "earlier": earlier,
@@ -262,17 +268,26 @@ class Learner:
         current = self.current if held else number
         self.store.write(self.model | {"current": current, "rounds": [*self.model["rounds"], entry]})
 
+    def _moments(self, network: nn.Module, subjects: Sequence[Prepared]) -> Tensor:
+        return subject_moments(network, subjects, self.config.preparation)
+
+    def _familiar(
+        self, network: nn.Module, site: str, moments: dict[str, Tensor], validation: list[Prepared]
+    ) -> dict[str, Any]:
+        """What predictions with this network will be measured against."""
+        known = Familiar.of(moments)
+        apart = [known.distance(m, site) for m in self._moments(network, validation)] if validation else []
+        return known.as_json([d for d in apart if d is not None])
+
     def _choose(
-        self, network: nn.Module, training: Training, candidates: list[Prepared]
+        self, training: Training, candidates: list[Prepared], moments: Tensor, earlier: list[Tensor]
     ) -> tuple[dict[str, Tensor], Any]:
         """The exemplars of this site, packed, and the scores of every candidate."""
         recipe = self.config.recipe()
         count = {"everything": len(candidates), "nothing": 0, "exemplars": self.config.replay.subjects}[
             recipe.method.keeps
         ]
-        options = self.config.preparation
-        features = subject_features(network, candidates, options)
-        previous = [subject_features(network, site, options) for site in training.replay]
+        features, previous = means_of(moments), [means_of(site) for site in earlier]
         policy, seed = recipe.policy, self.config.seed
         choice = select(policy, features, previous, count, self.config.replay.weight, seed, training.number)
         names = [alias(seed, training.site, p.subject.case) for p in candidates]
@@ -326,13 +341,23 @@ class Learner:
             prepared = [p for p in prepared if p.subject.case in split[part]]
         return self._measured(self.network_for(site.name), prepared)
 
-    def predict(self, scan: Volume) -> Volume:
-        """The mask of a scan, on the scan's own grid."""
-        options = self.config.preparation
-        images, grid = prepare_scan(scan, options)
-        network = self.network()
-        mask = predict_mask(network, torch.from_numpy(images), grid, options.adjacent, self.config.largest_component)
-        return Volume(mask, scan.affine)
+    def predict(self, scan: Volume) -> Prediction:
+        """The mask of a scan, on the scan's own grid, and how far the scan is from each site learned."""
+        return self.predictor().predict(scan)
+
+    def predict_all(self, scans: Iterable[Path], keep: Keep | None = None) -> Iterator[Answer]:
+        """(file, prediction) or (file, error) of each scan, in order, several at a time.
+
+        `keep(file, prediction)`, called in a thread, is the place to write a mask.
+        """
+        return self.predictor().predict_all(scans, keep)
+
+    def predictor(self) -> Predictor:
+        """The current network with what it knows of its sites, read once."""
+        if self._predictor is None or self._predictor[0] != self.current:
+            familiar = Familiar.read([self.store.read_round(entry["round"]) for entry in self.rounds()])
+            self._predictor = self.current, Predictor(self.network(), self.config, familiar)
+        return self._predictor[1]
 
     def rollback(self, number: int) -> None:
         """Make an earlier round current; nothing is deleted."""
@@ -369,9 +394,10 @@ class Learner:
             return count
 
 
-def versions() -> dict[str, str]:
-    """Of what made a result."""
-    return {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+def versions() -> dict[str, str | int]:
+    """Of what made a result; with another number of threads, sums are rounded otherwise."""
+    made = {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    return {**made, "threads": torch.get_num_threads()}
 
 
 def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -77,6 +79,7 @@ class Meta(Method):
 
 
 METHODS: dict[str, type[Method]] = {}
+_LOADED: set[Path] = set()
 M = TypeVar("M", bound=type[Method])
 
 
@@ -99,9 +102,32 @@ class Recipe:
     policy: str
 
 
+def _load(path: Path) -> None:
+    """Run a file that registers methods, once."""
+    where = path.resolve()
+    if where in _LOADED:
+        return
+    if path.suffix != ".py" or not path.is_file():
+        raise SmgError(f"{path}: no such file of methods; a method of your own is named as mine.py:mine")
+    spec = spec_from_file_location(path.stem, where)
+    assert spec is not None  # it ends in .py
+    assert spec.loader is not None
+    try:
+        spec.loader.exec_module(module_from_spec(spec))
+    except Exception as error:
+        raise SmgError(f"{path}: {type(error).__name__}: {error}") from error
+    _LOADED.add(where)
+
+
 def recipe(name: str, **options: Any) -> Recipe:
-    """The method of that name; `+c` behind it asks for the comprehensive replay buffer, as in `sga+c`."""
-    plain = name.removesuffix("+c")
+    """The method of that name; `+c` behind it asks for the comprehensive replay buffer, as in `sga+c`.
+
+    A method of your own is named with its file: `mine.py:mine`.
+    """
+    file, _, known = name.rpartition(":")
+    if file:
+        _load(Path(file))
+    plain = known.removesuffix("+c")
     if plain not in METHODS:
         close = get_close_matches(plain, METHODS, n=1)
         meant = f"did you mean {close[0]}? It is one of" if close else "it is one of"

@@ -16,11 +16,18 @@ from smg.errors import SmgError
 
 def bottleneck_features(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
     """The bottleneck's feature map averaged over space, [B, F]; `name` spares finding the bottleneck again."""
+    return means_of(bottleneck_moments(network, images, name))
+
+
+def means_of(moments: Tensor) -> Tensor:
+    """Of moments [..., 2F] the averages alone, [..., F]."""
+    return moments[..., : moments.shape[-1] // 2]
+
+
+def bottleneck_moments(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
+    """The average and the standard deviation over space of each of the bottleneck's features, [B, 2F]."""
     name = name or find_bottleneck(network, images)
-    try:
-        module = network.get_submodule(name)
-    except AttributeError as error:
-        raise SmgError(f"bottleneck {name}: {type(network).__name__} has no module of that name") from error
+    module = _module(network, name)
 
     def leave(_module: nn.Module, _inputs: Any, output: Any) -> None:
         raise _Reached(output)
@@ -29,8 +36,35 @@ def bottleneck_features(network: nn.Module, images: Tensor, name: str | None = N
         try:
             network(images)
         except _Reached as reached:
-            return _averaged(reached.output, len(images), name)
-    raise SmgError(f"bottleneck {name} takes no part in the network's pass")
+            return _moments(reached.output, len(images), name)
+    raise _idle(name)
+
+
+@contextmanager
+def recorded_moments(network: nn.Module, name: str) -> Iterator[list[Tensor]]:
+    """A list to which every pass in the block adds its bottleneck's moments [B, 2F]; the pass itself goes on as ever.
+
+    So a prediction's features cost no pass of their own. They are taken on the spot: what follows may work in place.
+    """
+    recorded: list[Tensor] = []
+    batch, passes = 0, 0
+
+    def begin(_network: nn.Module, inputs: Any) -> None:
+        nonlocal batch, passes
+        batch, passes = len(inputs[0]), passes + 1
+
+    def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        if len(recorded) < passes:  # of a module that a pass uses twice, the first, as `bottleneck_moments` has it
+            recorded.append(_moments(output, batch, name))
+
+    begun = network.register_forward_pre_hook(begin)
+    try:
+        with _hooks([(_module(network, name), note)]):
+            yield recorded
+    finally:
+        begun.remove()
+    if len(recorded) < passes:
+        raise _idle(name)
 
 
 def find_bottleneck(network: nn.Module, images: Tensor) -> str:
@@ -71,6 +105,17 @@ class _Reached(Exception):
         self.output = output
 
 
+def _module(network: nn.Module, name: str) -> nn.Module:
+    try:
+        return network.get_submodule(name)
+    except AttributeError as error:
+        raise SmgError(f"bottleneck {name}: {type(network).__name__} has no module of that name") from error
+
+
+def _idle(name: str) -> SmgError:
+    return SmgError(f"bottleneck {name} takes no part in the network's pass")
+
+
 def _outputs(network: nn.Module, image: Tensor) -> list[_Output]:
     """What each inner module put out, in order of completion: maps [1, F, H, W] and tokens [1, T, F]."""
     outputs: list[_Output] = []
@@ -91,12 +136,11 @@ def _outputs(network: nn.Module, image: Tensor) -> list[_Output]:
     return [output for output in outputs if output.tensor is not answer]
 
 
-def _averaged(output: Any, batch: int, name: str) -> Tensor:
-    if isinstance(output, Tensor) and len(output) == batch:
-        if output.ndim == 4:
-            return output.mean(dim=(2, 3))
-        if output.ndim == 3:
-            return output.mean(dim=1)
+def _moments(output: Any, batch: int, name: str) -> Tensor:
+    if isinstance(output, Tensor) and len(output) == batch and output.ndim in (3, 4):
+        space = (2, 3) if output.ndim == 4 else (1,)
+        # Not the sample's deviation, which one position would not have.
+        return torch.cat([output.mean(dim=space), output.std(dim=space, correction=0)], dim=1)
     shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     raise SmgError(f"bottleneck {name} puts out {shape}, neither a feature map nor tokens: name another module")
 

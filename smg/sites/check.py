@@ -55,7 +55,7 @@ def examine(
     found.image, found.mask = read(subject.image), read(subject.mask)
     if found.image is not None:
         found.content = hashlib.sha256(np.ascontiguousarray(found.image.array).data).hexdigest()
-        if reason := _image_fault(found.image.array):
+        if reason := image_fault(found.image.array):
             fault(subject.image, reason)
     if found.mask is not None:
         found.classes = labels.index(found.mask.array)
@@ -69,7 +69,8 @@ def examine(
     return found
 
 
-def _image_fault(array: Array) -> str | None:
+def image_fault(array: Array) -> str | None:
+    """Why no network can make anything of these voxels, if so."""
     bad = 0 if array.dtype.kind != "f" else int(np.count_nonzero(~np.isfinite(array)))
     if bad:
         return f"{bad} voxels are NaN or infinite"

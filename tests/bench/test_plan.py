@@ -57,7 +57,8 @@ def test_a_plan_can_be_cut_and_given_other_methods(tmp_path: Path) -> None:
 
 
 def test_its_settings_serve_a_single_model_too(tmp_path: Path) -> None:
-    assert read_plan(write(tmp_path, "method: jm\nseed: 3\nbatch: 2")).layer() == {"method": "jm", "seed": 3, "batch": 2}
+    one = read_plan(write(tmp_path, "method: jm\nseed: 3\nbatch: 2"))
+    assert one.layer() == {"method": "jm", "seed": 3, "batch": 2}
     assert read_plan(write(tmp_path, "batch: 2")).layer() == {"batch": 2}  # says nothing of seed and method
     assert read_plan(write(tmp_path, GRID)).layer() == {"iterations": 7, "network": {"width": 4}}
 
@@ -72,7 +73,8 @@ def test_the_paper_s_configuration_is_the_paper_s() -> None:
     config = read_plan("prostate-paper").runs()[-1].config
     assert (config.preparation.size, config.network.width, config.iterations) == (384, 32, 20_000)
     assert (config.batch, config.optimiser.rate, config.replay.subjects) == (5, 5e-4, 2)
-    assert read_plan("prostate-paper").streams["A-first"] == stream_plan(["RUNMC", "BMC", "HCRUDB", "UCL", "BIDMC"], "HK")
+    first = read_plan("prostate-paper").streams["A-first"]
+    assert first == stream_plan(["RUNMC", "BMC", "HCRUDB", "UCL", "BIDMC"], "HK")
 
 
 @pytest.mark.parametrize(
@@ -99,9 +101,9 @@ def test_mistakes_in_a_plan_name_the_file(tmp_path: Path, text: str, sentence: s
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(SmgError, match="prostate-light: no such file.* did you mean prostate-lite"):
+    with pytest.raises(SmgError, match=r"prostate-light: no such file.* did you mean prostate-lite"):
         read_plan("prostate-light")
-    with pytest.raises(SmgError, match="nowhere.yaml: No such file"):
+    with pytest.raises(SmgError, match=r"nowhere.yaml: No such file"):
         read_plan(str(tmp_path / "nowhere.yaml"))
     with pytest.raises(SmgError, match="no stream is named"):
         Plan(methods={"jm": {"method": "jm"}}).runs()

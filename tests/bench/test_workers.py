@@ -73,8 +73,10 @@ def test_a_run_of_a_bench_is_the_stream_s_own_run_to_the_bit(tmp_path: Path, dat
 def test_a_killed_bench_takes_its_runs_along(tmp_path: Path, data: Path) -> None:
     grid(tmp_path, methods=["finetune"], iterations=100_000)
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "smg", "bench", str(tmp_path / "grid.yaml"), "--data", str(data), "--out", str(out)]
-    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = [str(tmp_path / "grid.yaml"), "--data", str(data), "--out", str(out)]
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "smg", "bench", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     run = out / "stream/finetune/seed-0"
     wait_for(lambda: (run / "log.jsonl").exists())
     assert not free(out)

@@ -6,12 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from smg.sites.volume import read_volume, write_volume
 from tests.cli.test_sites import smg
-from tests.conftest import scan
 from tests.learner.streams import write_sites
 
 TINY = [
@@ -87,21 +84,6 @@ def test_a_split_can_be_given_as_a_file(folder: Path) -> None:
     assert "says nothing of site A" in smg("evaluate", "model", "sites/A", "--split", "split.json", cwd=folder).stderr
 
 
-def test_predict_goes_on_after_a_bad_file(folder: Path) -> None:
-    (folder / "scans").mkdir()
-    write_volume(folder / "scans" / "one.nii.gz", scan(50)[0])
-    write_volume(folder / "scans" / "two.mha", scan(51)[0])
-    (folder / "scans" / "bad.nii.gz").write_bytes(b"no scan")
-    result = smg("predict", "model", "scans", "--out", "masks", cwd=folder)
-    assert result.returncode == 1
-    assert "bad.nii.gz: too short for a NIfTI header" in result.stderr
-    assert sorted(p.name for p in (folder / "masks").iterdir()) == ["one.nii.gz", "two.mha"]
-    mask, image = read_volume(folder / "masks" / "two.mha"), read_volume(folder / "scans" / "two.mha")
-    assert mask.array.shape == image.array.shape
-    assert np.allclose(mask.affine, image.affine)
-    assert smg("predict", "model", "scans/o*.gz", "--out", "more", cwd=folder).returncode == 0
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -118,8 +100,6 @@ def test_predict_goes_on_after_a_bad_file(folder: Path) -> None:
         (("rollback", "model", "7"), "model: no round 7; it has 1, 2"),
         (("replay", "drop", "model", "Z"), "site Z was never learned; it has A, B"),
         (("evaluate", "model", "sites/A", "--part", "tset"), "--part tset: it is train, validation, test or all"),
-        (("predict", "model", "nothing.nii.gz", "--out", "m"), "nothing.nii.gz: no such file"),
-        (("predict", "model", "sites/A/Case00.nii.gz", "--out", "sites/A"), "the mask would overwrite the scan"),
     ],
 )
 def test_mistakes_get_one_line_and_exit_1(year: Path, words: tuple[str, ...], sentence: str) -> None:

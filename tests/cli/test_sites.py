@@ -112,16 +112,6 @@ def test_show_draws_a_picture(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert (tmp_path / "s.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_help_has_an_example_and_imports_nothing_heavy() -> None:
-    for words in ((), ("demo",), ("sites",), ("sites", "check"), ("sites", "show"), ("sites", "synth")):
-        result = smg(*words, "--help")
-        assert result.returncode == 0
-        assert len(words) < 2 or "Example" in result.stdout
-    heavy = ("torch", "monai", "scipy", "SimpleITK", "nibabel", "numpy")
-    probe = f"import sys, smg.cli; print([m for m in {heavy} if m in sys.modules])"
-    assert subprocess.check_output([sys.executable, "-c", probe], text=True).strip() == "[]"
-
-
 def test_output_cut_off_by_head_is_no_error(tmp_path: Path) -> None:
     write_site(tmp_path / "HK", 2)
     line = f"{SMG} sites check {tmp_path} --json | head -1"

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
-from smg.evaluation.predict import class_scores, keep_largest, predict_mask
+from smg.evaluation.predict import class_scores, keep_largest, predict_mask, scores_and_moments
 from smg.evaluation.subjects import evaluate_subjects, mean_of, prepared_dice
+from smg.networks import NetworkConfig, build_network
 from smg.prepare.options import Preparation
 from smg.prepare.site import prepare_site
+from smg.replay.features import subject_features, subject_moments
 from smg.sites.site import Site
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.conftest import affine, scan, write_site
@@ -55,6 +58,16 @@ def test_neighbours_reach_the_network(tmp_path: Path) -> None:
     images = prepared[0].images
     scores = class_scores(Bright(channel=0), images, adjacent=3)  # reads the slice below
     assert np.array_equal(scores[1:], class_scores(Bright(), images)[:-1])
+
+
+@pytest.mark.parametrize("adjacent", [1, 3])
+def test_the_predicting_pass_shows_the_features_by_which_exemplars_are_chosen(tmp_path: Path, adjacent: int) -> None:
+    prepared, options = site(tmp_path, adjacent=adjacent)
+    network = build_network(NetworkConfig(width=4, depth=2, channels=adjacent))
+    scores, moments = scores_and_moments(network, prepared[0].images, "bottleneck", adjacent)
+    assert np.array_equal(scores, class_scores(network, prepared[0].images, adjacent))
+    torch.testing.assert_close(moments, subject_moments(network, prepared[:1], options)[0])
+    torch.testing.assert_close(moments[:16], subject_features(network, prepared[:1], options)[0])
 
 
 def test_only_the_largest_component_of_each_class_stays() -> None:

@@ -18,8 +18,8 @@ def test_a_run_tells_every_step_and_every_evaluation(tmp_path: Path) -> None:
     results = stream.run(tmp_path / "run")
     told = list(read_events(tmp_path / "run"))
     assert [{k: v for k, v in event.items() if k != "time"} for event in told] == json.loads(json.dumps(heard))
-    rounds = [["step"] * 4 + ["evaluation"]] * 3  # of four iterations each, every one told
-    assert [event["event"] for event in told] == ["begin", *sum(rounds, []), "end"]
+    rounds = [*["step"] * 4, "evaluation"] * 3  # of four iterations each, every one told
+    assert [event["event"] for event in told] == ["begin", *rounds, "end"]
     assert told[0]["rounds"] == ["A", "B", "C"]
     assert told[7]["round"] == 2
     assert set(told[7]["cosines"]) == {"cos_incoming_replay", "cos_train_test"}

@@ -144,7 +144,7 @@ def test_dropping_exemplars_is_done_and_told(taught: Learner, data: Path) -> Non
 def test_prediction_is_a_mask_on_the_scans_grid_and_evaluation_tells_it(taught: Learner, data: Path) -> None:
     subject = Site.find(data, "A").subjects[0]
     scan = read_volume(subject.image)
-    mask = taught.predict(scan)
+    mask = taught.predict(scan).mask
     assert mask.array.shape == scan.array.shape
     assert np.array_equal(mask.affine, scan.affine)
     rows = taught.evaluate(Site.find(data, "C"), part="all")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from smg.errors import SmgError
 from smg.networks import NetworkConfig, bottleneck_features, build_network, find_bottleneck
+from smg.networks.features import bottleneck_moments, means_of, recorded_moments, undisturbed
 
 IMAGES = torch.randn(3, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -145,3 +146,55 @@ def test_what_cannot_be_a_bottleneck_is_said_in_one_line() -> None:
         bottleneck_features(Bare(), IMAGES, "idle")
     with pytest.raises(SmgError, match=r"puts out \[3, 1024\], neither"):
         bottleneck_features(Bare(), IMAGES, "flat")
+
+
+def test_moments_are_the_mean_and_the_deviation_over_space() -> None:
+    unet = build_network(NetworkConfig(width=4, depth=2), seed=4)
+    x = IMAGES
+    for level in unet.encoder:  # type: ignore[union-attr]
+        x = nn.functional.max_pool2d(level(x), 2)
+    lowest = unet.bottleneck(x).flatten(2)  # type: ignore[operator]
+    moments = bottleneck_moments(unet, IMAGES)
+    torch.testing.assert_close(means_of(moments), lowest.mean(dim=2))
+    torch.testing.assert_close(moments[:, 16:], (lowest - lowest.mean(dim=2, keepdim=True)).square().mean(dim=2).sqrt())
+    patches = nn.functional.unfold(IMAGES, 8, stride=8).transpose(1, 2)
+    tokens = Tokens()
+    torch.testing.assert_close(
+        bottleneck_moments(tokens, IMAGES, "block")[:, -1:],
+        tokens.block(tokens.embed(patches)).std(dim=1, correction=0)[:, -1:],
+    )
+
+
+@pytest.mark.parametrize("network", [build_network(NetworkConfig(width=4, depth=2), seed=4), Tokens(), Level()])
+def test_a_recorded_pass_answers_as_ever_and_leaves_the_same_moments(network: nn.Module) -> None:
+    name = find_bottleneck(network, IMAGES)
+    with undisturbed(network):
+        plain = network(IMAGES)
+        with recorded_moments(network, name) as recorded:
+            answers = [network(IMAGES), network(IMAGES[:2])]
+        network(IMAGES)  # unheard: the hooks are gone
+    assert torch.equal(answers[0], plain)
+    assert [len(r) for r in recorded] == [3, 2]
+    assert torch.equal(recorded[0], bottleneck_moments(network, IMAGES, name))
+    assert torch.equal(recorded[1], bottleneck_moments(network, IMAGES[:2], name))
+
+
+def test_recording_takes_the_first_use_before_anything_works_in_place() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block, self.idle = nn.Conv2d(1, 1, 3, stride=2), nn.Conv2d(1, 1, 1)
+
+        def forward(self, images: Tensor) -> Tensor:
+            first = self.block(images)
+            self.block(first.relu_())
+            return torch.cat([images, -images], dim=1)
+
+    network = Twice()
+    with undisturbed(network), recorded_moments(network, "block") as recorded:
+        network(IMAGES)
+        network(IMAGES)
+    assert len(recorded) == 2
+    assert torch.equal(recorded[0], bottleneck_moments(network, IMAGES, "block"))
+    with pytest.raises(SmgError, match="takes no part"), recorded_moments(network, "idle"):
+        network(IMAGES)

@@ -17,7 +17,8 @@ from smg.report.table import paper_tables, to_csv, to_latex, to_markdown
 def write_run(bench: Path, name: str, seed: int, dsc: float, asd: float | None, stream: str = "one") -> None:
     measures = {metric: dict.fromkeys(("BM", "BT", "FM", "FT"), v) for metric, v in (("dsc", dsc), ("asd", asd))}
     told = {
-        "method": name, "name": name, "seed": seed, "stream": {"order": ["A", "B"], "unseen": "F"}, "measures": measures,
+        "method": name, "name": name, "seed": seed, "stream": {"order": ["A", "B"], "unseen": "F"},
+        "measures": measures,
     }  # fmt: skip
     folder = bench / stream / name / f"seed-{seed}"
     folder.mkdir(parents=True)

@@ -1,0 +1,135 @@
+"""What `smg predict` costs beside the bare network on the same slices, and its memory for 2 and for 8 scans.
+
+    python benchmarks/predict.py
+
+Phantom scans of 384 x 384, packed, are read, prepared, predicted, put back, cut to their largest component, measured
+against the sites learned and written; then the network alone passes over the same prepared slices. CPU time of all
+threads, the two taking turns in one process. Peak memory is that of `predict` in processes of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from smg.sites.phantom import PROTOCOLS, draw
+from smg.sites.volume import Volume, write_volume
+
+SIZE, SLICES = 384, 20
+
+
+def write_scans(folder: Path, count: int, slices: int, masks: bool = False) -> None:
+    """Phantoms, cut or repeated to so many slices: by turns about 384 x 384, and 320 x 320, which is resized."""
+    for number in range(count):
+        made = draw(PROTOCOLS["BA"[number % 2]], np.random.default_rng(number))
+        for volume, suffix in zip(made, ("", "_segmentation")[: 1 + masks], strict=False):
+            array = volume.array[np.arange(slices) % len(volume.array)]
+            write_volume(folder / f"Case{number:02d}{suffix}.nii.gz", Volume(array, volume.affine))
+
+
+def make_model(folder: Path, width: int) -> None:
+    """Of the real width and size; what it has learned, in one iteration, is of no matter here."""
+    from smg.learner.learner import Learner
+    from smg.sites.site import Site
+
+    write_scans(folder / "site" / "A", 5, 8, masks=True)
+    learner = Learner.create(
+        folder / "model", iterations=1, batch=1, preparation={"size": SIZE}, network={"width": width}, method="finetune"
+    )
+    learner.learn(Site.find(folder / "site" / "A"))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def predict(folder: Path, count: int) -> None:
+    """As the command does it, from files to files."""
+    from smg.learner.learner import Learner
+    from smg.learner.prediction import Prediction
+
+    def write(path: Path, made: Prediction) -> None:
+        write_volume(folder / "masks" / path.name, made.mask)
+
+    scans = sorted((folder / "scans").glob("*.nii.gz"))[:count]
+    for path, made in Learner(folder / "model").predict_all(scans, write):
+        assert isinstance(made, Prediction), (path, made)
+
+
+def beside_the_network(folder: Path, count: int, repeats: int) -> dict[str, float]:
+    import torch
+
+    from smg.evaluation.predict import AT_ONCE
+    from smg.learner.learner import Learner
+    from smg.networks.features import undisturbed
+    from smg.prepare.site import prepare_scan
+    from smg.sites.volume import read_volume
+
+    learner = Learner(folder / "model")
+    network = learner.network()
+    scans = [read_volume(path) for path in sorted((folder / "scans").glob("*.nii.gz"))[:count]]
+    prepared = [torch.from_numpy(prepare_scan(s, learner.config.preparation)[0]) for s in scans]
+
+    def bare() -> None:
+        with undisturbed(network):
+            for images in prepared:
+                for start in range(0, len(images), AT_ONCE):
+                    network(images[start : start + AT_ONCE, None])
+
+    prepared, every = [images[:AT_ONCE] for images in prepared], prepared
+    bare()  # to be warm
+    prepared = every
+    turns = [(seconds(lambda: predict(folder, count)), seconds(bare)) for _ in range(repeats)]
+    whole, alone = (statistics.median(times) for times in zip(*turns, strict=True))
+    ratio = statistics.median(a / b for a, b in turns)
+    return {"predict_seconds": whole / count, "network_seconds": alone / count, "predict_over_network": ratio}
+
+
+def peak(folder: Path, count: int) -> float:
+    """MiB, at most, of a process that predicts so many scans."""
+    call = [sys.executable, __file__, "--predict", str(folder), "--scans", str(count)]
+    return float(subprocess.check_output(call, text=True).splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--scans", type=int, default=2, help="of each turn")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--predict", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.predict:
+        predict(arguments.predict, arguments.scans)
+        # Not getrusage, whose maximum a process takes over from the one that started it.
+        print(float(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        os.environ["SMG_CACHE"] = str(folder / "cache")
+        make_model(folder, arguments.width)
+        write_scans(folder / "scans", 8, SLICES)
+        few, many = peak(folder, 2), peak(folder, 8)
+        print(f"peak memory: {few:.0f} MiB with 2 scans, {many:.0f} with 8 (ratio {many / few:.2f})", flush=True)
+        told = beside_the_network(folder, arguments.scans, arguments.repeats)
+    shape = f"{SIZE} x {SIZE} x {SLICES}, width {arguments.width}"
+    print(f"{shape}: the network {told['network_seconds']:.2f} CPU s a scan, predict {told['predict_seconds']:.2f}: "
+          f"{100 * (told['predict_over_network'] - 1):+.1f} %")  # fmt: skip
+    if arguments.json:
+        print(json.dumps(told | {"2 scans": few, "8 scans": many, "memory_ratio": many / few}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""`smg predict`: masks for scans, and which of them are unlike all that the model has learned."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smg.cli.options import Json, Model
+from smg.cli.terminal import print_json, print_table, say
+from smg.errors import SmgError
+
+if TYPE_CHECKING:
+    from smg.learner.familiarity import Familiar
+    from smg.learner.prediction import Prediction
+
+
+def predict(
+    model: Model,
+    scans: Annotated[list[str], typer.Argument(metavar="SCAN...", help="Scans, folders of scans, or patterns.")],
+    out: Annotated[Path, typer.Option(help="The folder for the masks.")],
+    as_json: Json = False,
+) -> None:
+    """Write a mask for each scan, on its own grid and in its format, and tell how far it is from each site learned.
+
+    A bad file does not stop the others: it is listed at the end, exit 1. A scan unlike every site is marked.
+
+    Example: `smg predict model scans/*.nii.gz --out masks`
+    """
+    from smg.learner.learner import Learner
+    from smg.sites.scans import find_scans, mask_files
+    from smg.sites.volume import write_volume
+
+    learner = Learner(model)
+    if not learner.current:
+        raise SmgError(f"{model}: has learned nothing yet; `smg learn {model} SITE` first")
+    predictor = learner.predictor()
+    paths, faults = find_scans(scans)
+    places = dict(zip(paths, mask_files(paths, out), strict=True))
+    targets = {path: place for path, place in places.items() if isinstance(place, Path)}
+    answers: dict[Path, dict[str, Any] | SmgError] = {p: e for p, e in places.items() if isinstance(e, SmgError)}
+
+    def write(path: Path, made: Prediction) -> None:
+        write_volume(targets[path], made.mask)
+
+    for number, (path, made) in enumerate(predictor.predict_all(targets, write), start=1):
+        if isinstance(made, SmgError):
+            answers[path] = made
+            continue
+        answers[path] = _row(path, targets[path], made)
+        say(f"{number}/{len(targets)}  {targets[path]}  {made.millilitres:.1f} ml")
+    _tell({path: answers[path] for path in paths}, faults, predictor.familiar, as_json)
+
+
+def _row(path: Path, target: Path, made: Prediction) -> dict[str, Any]:
+    told = {"distances": made.distances, "nearest": made.nearest, "unlike": made.unlike, "error": None}
+    return {"scan": str(path), "mask": str(target), "volume_ml": round(made.millilitres, 3), **told}
+
+
+def _tell(
+    answers: dict[Path, dict[str, Any] | SmgError], faults: list[SmgError], familiar: Familiar, as_json: bool
+) -> None:
+    """The results, and last of all what failed."""
+    rows = [answer for answer in answers.values() if isinstance(answer, dict)]
+    failed = {str(path): answer for path, answer in answers.items() if isinstance(answer, SmgError)}
+    if as_json:
+        nothing = dict.fromkeys(("mask", "volume_ml", "distances", "nearest", "unlike"))
+        every = [a if isinstance(a, dict) else {"scan": str(p), **nothing, "error": str(a)} for p, a in answers.items()]
+        print_json([row | {"threshold": familiar.threshold} for row in every])
+    elif rows:
+        _print_rows(rows, familiar)
+    for error in [*failed.values(), *faults]:
+        print(f"smg: {error}", file=sys.stderr)
+    if failed or faults:
+        raise typer.Exit(1)
+
+
+def _print_rows(rows: list[dict[str, Any]], familiar: Familiar) -> None:
+    names = [Path(row["scan"]).name for row in rows]
+    labels = names if len(set(names)) == len(names) else [row["scan"] for row in rows]
+    columns = ("scan", "ml", *(f"to {site}" for site in familiar.means), "nearest", "")
+    print_table(columns, [(label, *_cells(row)) for label, row in zip(labels, rows, strict=True)])
+    print("\n".join(_notes(familiar)))
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    apart = ("-" if d is None else f"{d:.2f}" for d in row["distances"].values())
+    return (f"{row['volume_ml']:.1f}", *apart, row["nearest"] or "-", "unlike" if row["unlike"] else "")
+
+
+def _notes(familiar: Familiar) -> list[str]:
+    """What the numbers mean, and why some are missing."""
+    missing = [site for site, mean in familiar.means.items() if mean is None]
+    if len(missing) == len(familiar.means) or familiar.spread is None:
+        return ["distances are not known: the current round measured none (it was learned by an older smg, or from a "
+                "single subject); the next round will"]  # fmt: skip
+    notes = ["distances are in units of what subjects of one site differ by: a new one is at about 1"]
+    if familiar.threshold is None:
+        notes.append("no scan can be called unlike the sites learned: that takes two validation subjects")
+    else:
+        notes.append(f"unlike: over {familiar.threshold:.2f} from every site, farther than validation subjects were "
+                     f"from their own (there were {familiar.validated}); look at its mask first")  # fmt: skip
+    if missing:
+        notes.append(f"no distance to {', '.join(missing)}: nothing of it was kept when the current round was learned")
+    return notes

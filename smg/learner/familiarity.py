@@ -1,0 +1,121 @@
+"""How far a scan is from every site a model has learned, and whether it is unlike all of them.
+
+A scan's features m(s) are the average and the deviation over space of every bottleneck feature, averaged over its
+slices, taken from the passes that predict it. Its distance from site k, in units of what a site's subjects differ by:
+
+    d(s, k)² = mean over features c of (m(s) - μ_k)² / σ²  /  (1 + 1/n_k)
+
+μ_k the mean of the site's n_k subjects (all that were trained on in the round just closed, the exemplars of an earlier
+site), σ² the variance within sites, pooled over them all, plus a hundredth of its mean over features (a feature that
+never stirs would weigh without end). A mean of n is itself off by σ²/n, hence the last factor. So a new subject of a
+learned site is at about 1, whatever the network, and rounds can be compared. (The cosine that chooses exemplars tells
+little here: a norm and a ReLU leave all averages much alike, and pure noise came out as near as a patient.)
+
+A scan is unlike when it is farther from every site than validation subjects were from their own. Of their n distances,
+over all rounds, the threshold is
+
+    the ⌈0.95 (n + 1)⌉-th smallest, and the largest while n is under 20
+
+so that a new subject of a learned site is marked in no more than one case in twenty, or in n + 1 while n is small,
+whatever the distribution: all that is assumed is that new subjects are like those (Vovk's conformal prediction). With
+fewer than two validation subjects there is no threshold.
+
+Features of one network mean nothing to another. So every round measures all sites anew, and a site of which nothing is
+kept (its exemplars dropped, or a method without any) has no distance until it is learned again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smg.learner.exemplars import as_numbers
+
+LEVEL = 0.95
+FLOOR = 0.01
+
+
+@dataclass(frozen=True)
+class Familiar:
+    """The sites a round's network knows, as it sees them."""
+
+    means: dict[str, Tensor | None]  # [2F] of every site learned; None where nothing was there to measure
+    counts: dict[str, int]
+    spread: Tensor | None  # σ, [2F]; None where no site had two subjects
+    threshold: float | None
+    validated: int = 0  # subjects that the threshold was learned from
+
+    @classmethod
+    def of(cls, moments: dict[str, Tensor]) -> Familiar:
+        """From the moments [N, 2F] of some subjects of each site."""
+        means = {site: rows.double().mean(dim=0) for site, rows in moments.items()}
+        return cls(dict(means), {site: len(rows) for site, rows in moments.items()}, _spread(moments), None)
+
+    @classmethod
+    def read(cls, line: Sequence[dict[str, Any]]) -> Familiar:
+        """From the records of the rounds that led to a version; those of older versions of smg say nothing of this."""
+        told = line[-1].get("familiar") if line else None
+        known = told["sites"] if told and told["spread"] else {}
+        sites = dict.fromkeys(record["site"] for record in line)
+        validation = [d for record in line for d in record.get("familiar", {}).get("validation", [])]
+        return cls(
+            {site: _tensor(known[site]["mean"]) if site in known else None for site in sites},
+            {site: one["subjects"] for site, one in known.items()},
+            _tensor(told["spread"]) if told and told["spread"] else None,
+            threshold_of(validation),
+            len(validation),
+        )
+
+    def as_json(self, validation: Sequence[float]) -> dict[str, Any]:
+        """For the round's record, with the distances of its validation subjects: numbers, and nobody's name."""
+        sites = {s: {"mean": as_numbers(m), "subjects": self.counts[s]} for s, m in self.means.items() if m is not None}
+        spread = None if self.spread is None else as_numbers(self.spread)
+        return {"sites": sites, "spread": spread, "validation": list(validation)}
+
+    def distance(self, moments: Tensor, site: str) -> float | None:
+        """d(s, k) of a scan's moments [2F]."""
+        mean = self.means[site]
+        if mean is None or self.spread is None:
+            return None
+        squares = ((moments.double().cpu() - mean) / self.spread).square().mean()
+        return math.sqrt(float(squares) / (1 + 1 / self.counts[site]))
+
+    def distances(self, moments: Tensor) -> dict[str, float | None]:
+        """From every site learned, in the order of learning."""
+        return {site: self.distance(moments, site) for site in self.means}
+
+    def unlike(self, distances: dict[str, float | None]) -> bool | None:
+        """Whether a scan is unlike every site; None where that cannot be told."""
+        there = [d for d in distances.values() if d is not None]
+        return min(there) > self.threshold if there and self.threshold is not None else None
+
+
+def nearest(distances: dict[str, float | None]) -> str | None:
+    """The site a scan is most like."""
+    there = {site: d for site, d in distances.items() if d is not None}
+    return min(there, key=lambda site: there[site]) if there else None
+
+
+def threshold_of(distances: Sequence[float]) -> float | None:
+    """What few new subjects would exceed, given validation subjects' distances; None for fewer than two."""
+    n = len(distances)
+    return sorted(distances)[min(math.ceil(LEVEL * (n + 1)), n) - 1] if n > 1 else None
+
+
+def _spread(moments: dict[str, Tensor]) -> Tensor | None:
+    deviations = torch.cat([rows.double() - rows.double().mean(dim=0) for rows in moments.values()])
+    freedom = len(deviations) - len(moments)
+    if freedom < 1:
+        return None
+    variance = deviations.square().sum(dim=0) / freedom
+    floored = variance + FLOOR * variance.mean()
+    return floored.sqrt() if bool((floored > 0).all()) else None
+
+
+def _tensor(numbers: list[float]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.float64)

@@ -1,0 +1,125 @@
+"""Masks for many scans: read and prepared in threads ahead, put through the network here, finished in threads."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from smg.errors import SmgError
+from smg.evaluation.predict import mask_of, scores_and_moments
+from smg.learner.config import LearnerConfig
+from smg.learner.familiarity import Familiar, nearest
+from smg.networks.features import find_bottleneck
+from smg.prepare.grid import Grid
+from smg.prepare.site import prepare_scan
+from smg.prepare.slices import with_neighbours
+from smg.sites.check import image_fault
+from smg.sites.formats import Array
+from smg.sites.volume import Volume, read_volume
+
+AT_A_TIME = 4  # threads, and scans that wait before and behind the network: memory does not grow with their number
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """A scan's mask, on the scan's own grid, and how far the scan is from what the model has learned."""
+
+    mask: Volume
+    distances: dict[str, float | None]  # of every site learned; None where it cannot be told (smg.learner.familiarity)
+    nearest: str | None  # the site it is most like
+    unlike: bool | None  # whether it is unlike every site; None where it cannot be told
+
+    @property
+    def millilitres(self) -> float:
+        """Of everything that is not background."""
+        i, j, k = self.mask.spacing
+        return float((self.mask.array > 0).sum()) * i * j * k / 1000
+
+
+Answer = tuple[Path, Prediction | SmgError]
+Keep = Callable[[Path, Prediction], None]
+Slices = tuple[Array, Grid]
+
+
+class Predictor:
+    """A network in memory, ready for any number of scans."""
+
+    def __init__(self, network: nn.Module, config: LearnerConfig, familiar: Familiar) -> None:
+        self.network, self.config, self.familiar = network, config, familiar
+        self.bottleneck: str | None = None
+
+    def predict(self, scan: Volume) -> Prediction:
+        images, grid = prepare_scan(scan, self.config.preparation)
+        return self._decide(*self._pass(images), grid)
+
+    def predict_all(self, scans: Iterable[Path], keep: Keep | None = None) -> Iterator[Answer]:
+        """Each scan's prediction, or why there is none, in order; `keep`, called in a thread, is the place to write.
+
+        The network's pass is the only one at a time, in the thread that asks; the rest happens while it computes.
+        """
+        threads = min(AT_A_TIME, os.cpu_count() or 1)
+        with ThreadPoolExecutor(threads) as pool:
+            ahead: deque[tuple[Path, Future[Slices]]] = deque()
+            behind: deque[tuple[Path, Future[Prediction]]] = deque()
+            for path in scans:
+                ahead.append((path, pool.submit(self._read, path)))
+                if len(ahead) > threads:
+                    behind.append(self._send(pool, *ahead.popleft(), keep))
+                if len(behind) > threads:
+                    yield _answer(*behind.popleft())
+            while ahead or behind:
+                if ahead:
+                    behind.append(self._send(pool, *ahead.popleft(), keep))
+                if len(behind) > threads or not ahead:
+                    yield _answer(*behind.popleft())
+
+    def _read(self, path: Path) -> Slices:
+        scan = read_volume(path)
+        if reason := image_fault(scan.array):
+            raise SmgError(f"{path}: {reason}")
+        return prepare_scan(scan, self.config.preparation)
+
+    def _send(
+        self, pool: ThreadPoolExecutor, path: Path, read: Future[Slices], keep: Keep | None
+    ) -> tuple[Path, Future[Prediction]]:
+        """Through the network, and on to a thread."""
+        try:
+            images, grid = read.result()
+            scores, moments = self._pass(images)
+        except SmgError as error:
+            failed: Future[Prediction] = Future()
+            failed.set_exception(error)
+            return path, failed
+        return path, pool.submit(self._finish, path, scores, moments, grid, keep)
+
+    def _pass(self, images: Array) -> tuple[Array, Tensor]:
+        slices, adjacent = torch.from_numpy(images), self.config.preparation.adjacent
+        if self.bottleneck is None:
+            device = next(self.network.parameters()).device
+            self.bottleneck = find_bottleneck(self.network, with_neighbours(slices, [0], adjacent).to(device))
+        return scores_and_moments(self.network, slices, self.bottleneck, adjacent)
+
+    def _finish(self, path: Path, scores: Array, moments: Tensor, grid: Grid, keep: Keep | None) -> Prediction:
+        made = self._decide(scores, moments, grid)
+        if keep:
+            keep(path, made)
+        return made
+
+    def _decide(self, scores: Array, moments: Tensor, grid: Grid) -> Prediction:
+        distances = self.familiar.distances(moments)
+        mask = Volume(mask_of(scores, grid, self.config.largest_component), grid.affine)
+        return Prediction(mask, distances, nearest(distances), self.familiar.unlike(distances))
+
+
+def _answer(path: Path, made: Future[Prediction]) -> Answer:
+    try:
+        return path, made.result()
+    except SmgError as error:
+        return path, error

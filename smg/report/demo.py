@@ -1,0 +1,141 @@
+"""The picture of `smg demo`: what two methods remember of the first site, and how they do on a site never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smg.errors import SmgError
+from smg.evaluation.metrics import dice
+from smg.files import replacing
+from smg.report.curves import Curve, curve_of, draw_curves
+from smg.report.pictures import Seen, contours
+from smg.report.runs import Run
+from smg.report.style import AFTER, END, FAINT, INK, TRUTH, drawing, looks
+
+TILES = 4  # of each method, two by two
+NAMES = {
+    "finetune": ("fine-tuning", "trains on the newest site alone"),
+    "sga+c": ("SGA(+c), the paper's method", "replays two subjects a site, aligns gradients"),
+    "sga": ("SGA", "aligns gradients with those of replayed subjects"),
+    "jm": ("joint minimisation", "trains on the newest site and on replayed subjects"),
+}
+Tile = tuple[Seen, int]  # a subject and one of its axial slices
+
+
+def draw_demo(runs: Sequence[Run], data: Path, path: Path) -> None:
+    """For each of two runs of one stream, one method each: contours on the first site; beneath, DSC round by round."""
+    if len({run.name for run in runs}) != len(runs) or len({run.stream for run in runs}) != 1:
+        raise SmgError("the demo's picture is of runs of one stream, one of each method")
+    from matplotlib.figure import Figure
+
+    stream = runs[0].results["stream"]
+    first, last = stream["order"][0], len(stream["order"])
+    subjects = [contours(run.folder, data, first, (1, last)) for run in runs]
+    with drawing():
+        figure: Any = Figure(figsize=(11, 9.8), facecolor="white")
+        top, curves = figure.subfigures(2, 1, height_ratios=(6.8, 3.0))
+        blocks = top.subfigures(1, len(runs), squeeze=False)[0]
+        for block, run, seen in zip(blocks, runs, subjects, strict=True):
+            _draw_block(block, run, seen, last)
+        _headline(top, stream)
+        _draw_both_curves(curves, runs, stream)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=150)
+
+
+def tiles_of(subjects: Sequence[Seen], count: int = TILES) -> list[Tile]:
+    """As many slices as fit: one of each subject, and more of each where there are few; spread over the gland."""
+    if not subjects:
+        raise SmgError("no test subject to draw")
+    chosen = list(subjects[:count])
+    shares = [count // len(chosen) + (place < count % len(chosen)) for place in range(len(chosen))]
+    tiles: list[Tile] = []
+    for seen, share in zip(chosen, shares, strict=True):
+        inside = seen.inside() or list(range(len(seen.slices)))
+        tiles += [(seen, inside[round((n + 1) / (share + 1) * (len(inside) - 1))]) for n in range(share)]
+    return tiles
+
+
+def _headline(figure: Any, stream: dict[str, Any]) -> None:
+    """The question, and under it what the contours are."""
+    from matplotlib.lines import Line2D
+
+    first, later = stream["order"][0], _listed(stream["order"][1:])
+    question = (
+        f"Is site {first} forgotten when {later} {'is' if len(stream['order']) == 2 else 'are'} learned after it?"
+    )
+    figure.text(0.0225, 0.962, question, fontsize=16, weight="bold", color=INK, va="center")
+    where = f"Test slices of site {first}:"
+    figure.text(0.0225, 0.912, where, fontsize=10, color=FAINT, va="center")
+    told = {"the true contour": (TRUTH, "-"), f"right after {first} was learned": (AFTER, "--"),
+            f"at the end, after {later}": (END, "-")}  # fmt: skip
+    handles = [Line2D([], [], color=colour, ls=dash, lw=2.4, label=label) for label, (colour, dash) in told.items()]
+    figure.legend(handles=handles, loc="center left", bbox_to_anchor=(0.18, 0.912), ncols=3, fontsize=9.5, frameon=True,
+                  facecolor="#30343a", edgecolor="none", framealpha=1, labelcolor="white", handlelength=2.4,
+                  columnspacing=1.8, borderpad=0.45)  # fmt: skip
+
+
+def _listed(sites: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(sites[:-1]), *sites[-1:]]))
+
+
+def _draw_block(figure: Any, run: Run, subjects: Sequence[Seen], last: int) -> None:
+    """One method: its name, what it kept of the first site, and its tiles."""
+    name, does = NAMES.get(run.name, (run.name, ""))
+    colour = looks(["finetune", "sga+c", run.name])[run.name].colour
+    before, end = (100 * sum(seen.dsc(n) for seen in subjects) / len(subjects) for n in (1, last))
+    figure.text(0.045, 0.838, name, fontsize=13, weight="bold", color=colour, va="bottom")
+    figure.text(0.045, 0.829, does, fontsize=8.5, color=FAINT, va="top")
+    figure.text(0.97, 0.838, f"DSC {before:.0f} % → {end:.0f} %", fontsize=13, weight="bold", ha="right", va="bottom")
+    of = f"of {len(subjects)} test subjects, in 3-D" if len(subjects) > 1 else "of the test subject, in 3-D"
+    figure.text(0.97, 0.829, of, fontsize=8.5, color=FAINT, va="top", ha="right")
+    axes = figure.subplots(2, 2, gridspec_kw={"left": 0.045, "right": 0.97, "bottom": 0.03, "top": 0.765,
+                                              "wspace": 0.04, "hspace": 0.1})  # fmt: skip
+    for axis, (seen, number) in zip(axes.flat, tiles_of(subjects), strict=True):
+        draw_tile(axis, seen, number, 1, last)
+        one, other = (100 * slice_dsc(seen, number, n) for n in (1, last))
+        axis.set_title(f"{seen.case}, slice {number + 1}: {one:.0f} % → {other:.0f} %", fontsize=8.5, weight="normal",
+                       color=FAINT, pad=3.5)  # fmt: skip
+
+
+def slice_dsc(seen: Seen, number: int, after: int) -> float:
+    """Of the first class, on one slice alone, after a round."""
+    return dice(seen.axial(seen.predicted[after])[number] == 1, seen.axial(seen.truth)[number] == 1)
+
+
+def draw_tile(axis: Any, seen: Seen, number: int, after: int, end: int) -> None:
+    """One slice around the gland with its three contours."""
+    box = seen.box()
+    image = seen.slices[number][box].astype(np.float32)
+    low, high = np.percentile(image, (1, 99.5))
+    axis.imshow(image, cmap="gray", vmin=low, vmax=high, aspect=seen.aspect, interpolation="bilinear")
+    for mask, colour, width, dash in (
+        (seen.truth, TRUTH, 1.3, "solid"),
+        (seen.predicted[end], END, 2.0, "solid"),
+        (seen.predicted[after], AFTER, 1.8, "dashed"),
+    ):
+        flat = seen.axial(mask)[number][box]
+        if flat.any():
+            axis.contour(flat > 0, levels=[0.5], colors=[colour], linewidths=width, linestyles=dash)
+    axis.set_axis_off()
+
+
+def _draw_both_curves(figure: Any, runs: Sequence[Run], stream: dict[str, Any]) -> None:
+    sites = [(stream["order"][0], "Memory: DSC on site {}, the first it learned")]
+    if stream["unseen"]:
+        sites.append((stream["unseen"], "Generalisation: DSC on site {}, which it never saw"))
+    axes = figure.subplots(1, len(sites), squeeze=False, sharey=True, gridspec_kw={
+        "left": 0.06, "right": 0.985, "bottom": 0.15, "top": 0.87, "wspace": 0.07})[0]  # fmt: skip
+    style = looks(["finetune", "sga+c", *(run.name for run in runs)])
+    for axis, (site, title) in zip(axes, sites, strict=True):
+        made: dict[str, Curve] = {run.name: curve_of([run], site) for run in runs}
+        draw_curves(axis, made, style, stream["order"], legend=False)
+        axis.set_title(title.format(site), fontsize=10.5)
+    axes[0].set_ylim(min(axes[0].get_ylim()[0], 50.0), 100)
+    for axis in axes[1:]:
+        axis.set_ylabel("")
+    axes[-1].legend(loc="best", labels=[NAMES.get(run.name, (run.name,))[0] for run in runs])

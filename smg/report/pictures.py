@@ -1,0 +1,136 @@
+"""What a run's networks drew on test scans: the true mask, and the one predicted after any of its rounds.
+
+Nothing of a patient is stored in a run, so this needs the data and predicts anew with the weights of each round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from smg.errors import SmgError
+from smg.evaluation.metrics import dice
+from smg.sites.formats import Array
+from smg.sites.site import pick
+from smg.sites.volume import Volume, read_volume
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from smg.learner.learner import Learner
+    from smg.prepare.cache import Prepared
+
+Box = tuple[slice, slice]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A test subject: its scan, its true mask, and the mask predicted after each of some rounds, on its own grid."""
+
+    site: str
+    case: str
+    scan: Volume
+    truth: Array  # class indices, as stored
+    predicted: dict[int, Array]  # round -> class indices, as stored
+
+    @property
+    def slices(self) -> Array:
+        """Axial, anterior up."""
+        return self.scan.axial()
+
+    def axial(self, mask: Array) -> Array:
+        """One of the masks as the slices are seen."""
+        return self.scan.orientation.axial(mask)
+
+    @property
+    def aspect(self) -> float:
+        """Height of a pixel over its width."""
+        _, down, across = self.scan.axial_spacing
+        return down / across
+
+    def dsc(self, number: int) -> float:
+        """Of the first class, in 3-D, after a round."""
+        return dice(self.predicted[number] == 1, self.truth == 1)
+
+    def inside(self) -> list[int]:
+        """The axial slices with foreground in the true mask."""
+        return [int(n) for n in np.flatnonzero(self.axial(self.truth).any(axis=(1, 2)))]
+
+    def box(self, margin_mm: float = 22.0) -> Box:
+        """Rows and columns around the true mask: a square in millimetres, as far as the scan reaches."""
+        flat: Array = np.any(self.axial(self.truth), axis=0)
+        if not flat.any():
+            return slice(0, flat.shape[0]), slice(0, flat.shape[1])
+        _, down, across = self.scan.axial_spacing
+        where = (np.flatnonzero(np.any(flat, axis=1)), np.flatnonzero(np.any(flat, axis=0)))
+        half = max((w[-1] - w[0] + 1) * mm for w, mm in zip(where, (down, across), strict=True)) / 2 + margin_mm
+        return (_around(where[0], half / down, flat.shape[0]), _around(where[1], half / across, flat.shape[1]))
+
+
+def _around(where: Array, half: float, size: int) -> slice:
+    middle = (where[0] + where[-1] + 1) / 2
+    return slice(max(0, round(middle - half)), min(size, round(middle + half)))
+
+
+def contours(
+    run_folder: Path,
+    data: Path,
+    site: str,
+    round_numbers: Sequence[int],
+    cases: Iterable[str] | None = None,
+) -> list[Seen]:
+    """Test subjects of a site (all, or some cases), with the masks predicted after the rounds asked for.
+
+    `data` is the folder of sites that the run was made from; predictions are those the run's results were measured on.
+    """
+    from smg.learner.learner import Learner
+    from smg.prepare.site import prepare_site
+    from smg.sites.layouts import find_sites
+
+    wanted = list(evaluated_cases(run_folder, site) if cases is None else cases)
+    found = pick(find_sites(data), site, data)
+    there = {subject.case for subject in found.subjects}
+    for case in wanted:
+        if case not in there:
+            raise SmgError(f"{data}: no case {case} of site {site} there, which {run_folder} was tested on")
+    learner = Learner(run_folder / "model")
+    prepared = {p.subject.case: p for p in prepare_site(found.keep(set(wanted)), learner.config.preparation)}
+    networks = {number: network_after(learner, number, found.name) for number in round_numbers}
+    return [_seen(learner, networks, prepared[case]) for case in wanted]
+
+
+def evaluated_cases(run_folder: Path, site: str) -> list[str]:
+    """The subjects of a site that a run was tested on."""
+    try:
+        rows = json.loads((run_folder / "results.json").read_text())["subjects"]
+    except (OSError, ValueError, KeyError):
+        raise SmgError(f"{run_folder}: no results of a finished run there; finish it with `smg run`") from None
+    return list(dict.fromkeys(str(row["subject"]) for row in rows if row["site"] == site))
+
+
+def network_after(learner: Learner, number: int, site: str) -> nn.Module:
+    """The network that answered for a site after a round: the round's, or the site's own where every site has one."""
+    if learner.config.recipe().method.one_network_a_site:
+        for entry in learner.rounds(number):
+            if entry["site"] == site:
+                return learner.network(entry["round"])
+    return learner.network(number)
+
+
+def _seen(learner: Learner, networks: dict[int, nn.Module], prepared: Prepared) -> Seen:
+    from smg.evaluation.predict import predict_mask
+
+    options = learner.config.preparation
+    scan, mask = read_volume(prepared.subject.image), read_volume(prepared.subject.mask)
+    predicted = {
+        number: predict_mask(
+            network, prepared.images, prepared.grid, options.adjacent, learner.config.largest_component
+        )
+        for number, network in networks.items()
+    }
+    return Seen(prepared.subject.site, prepared.subject.case, scan, options.labels.index(mask.array), predicted)

@@ -1,0 +1,122 @@
+"""`smg predict` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smg.sites.volume import Volume, read_volume, write_volume
+from tests.cli.test_sites import smg
+from tests.conftest import affine, scan, write_site
+
+TINY = [
+    word
+    for setting in (
+        "iterations=3", "batch=2", "preparation.size=16", "network.width=4", "network.depth=1", "validate_every=2",
+    )
+    for word in ("--set", setting)
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has learned two sites; scans in two folders, one name in both; a bad file; one like no other."""
+    made = tmp_path_factory.mktemp("predict")
+    for place, name in enumerate("AB"):
+        write_site(made / "sites" / name, 8, first_seed=10 * place)
+        result = smg("learn", "model", f"sites/{name}", *(TINY if not place else ()), "--tolerance", "100", cwd=made)
+        assert result.returncode == 0, result.stderr
+    write_volume(made / "scans" / "one.nii.gz", scan(50)[0])
+    write_volume(made / "scans" / "two.mha", scan(51)[0])
+    write_volume(made / "more" / "one.nii.gz", scan(52)[0])
+    (made / "bad").mkdir()
+    (made / "bad" / "bad.nii.gz").write_bytes(b"no scan")
+    stripes = np.zeros((6, 20, 24), np.int16)
+    stripes[:, ::2, ::2] = 100
+    write_volume(made / "odd" / "stripes.nii", Volume(stripes, affine()))
+    return made
+
+
+def test_masks_lie_on_the_scans_grids_and_a_bad_file_in_the_middle_is_told_last(folder: Path) -> None:
+    result = smg("predict", "model", "scans/one.nii.gz", "bad", "scans", "--out", "masks", cwd=folder)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == "smg: bad/bad.nii.gz: too short for a NIfTI header"
+    assert "masks/two.mha" in result.stderr
+    assert sorted(p.name for p in (folder / "masks").iterdir()) == ["one.nii.gz", "two.mha"]
+    for name in ("one.nii.gz", "two.mha"):
+        mask, image = read_volume(folder / "masks" / name), read_volume(folder / "scans" / name)
+        assert mask.array.shape == image.array.shape
+        assert np.allclose(mask.affine, image.affine)
+    assert smg("predict", "model", "scans/o*.gz", "--out", "masks", cwd=folder).returncode == 0  # replaced, if need be
+
+
+def test_the_table_tells_distances_and_marks_what_is_unlike(folder: Path) -> None:
+    result = smg("predict", "model", "scans", "odd", "--out", "masks", "--quiet", cwd=folder)
+    assert (result.returncode, result.stderr) == (0, "")
+    rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if line.startswith("|")}
+    for column in ("ml", "to A", "to B", "nearest"):
+        assert column in rows["scan"]
+    assert "unlike" in rows["stripes.nii"]
+    assert "unlike" not in rows["two.mha"]
+    assert "a new one is at about 1" in result.stdout
+    assert "(there were 2)" in result.stdout
+
+
+def test_json(folder: Path) -> None:
+    words = ("scans/one.nii.gz", "bad/bad.nii.gz", "odd/stripes.nii")
+    result = smg("predict", "model", *words, "--out", "masks", "--json", cwd=folder)
+    assert result.returncode == 1
+    rows = json.loads(result.stdout)
+    assert [row["scan"] for row in rows] == list(words)
+    keys = {"scan", "mask", "volume_ml", "distances", "nearest", "threshold", "unlike", "error"}
+    assert all(set(row) == keys for row in rows)
+    assert rows[0]["mask"] == "masks/one.nii.gz"
+    mask = read_volume(folder / rows[0]["mask"])
+    assert rows[0]["volume_ml"] == pytest.approx(mask.array.sum() * np.prod(mask.spacing) / 1000, abs=1e-3)
+    assert set(rows[0]["distances"]) == {"A", "B"}
+    assert rows[1]["error"] == "bad/bad.nii.gz: too short for a NIfTI header"
+    assert rows[1]["mask"] is None
+    assert [row["unlike"] for row in rows] == [min(rows[0]["distances"].values()) > rows[0]["threshold"], None, True]
+
+
+def test_two_scans_of_one_name_keep_their_folders(folder: Path) -> None:
+    result = smg("predict", "model", "scans/one.nii.gz", "more/one.nii.gz", "--out", "apart", cwd=folder)
+    assert result.returncode == 0
+    for name in ("scans", "more"):
+        assert (folder / "apart" / name / "one.nii.gz").exists()
+        assert f"{name}/one.nii.gz" in result.stdout
+
+
+def test_a_model_of_an_older_version_says_that_it_knows_no_distance(folder: Path) -> None:
+    records = [folder / "model" / "rounds" / number / "round.json" for number in ("001", "002")]
+    kept = [path.read_text() for path in records]
+    try:
+        for path in records:
+            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "familiar"}))
+        result = smg("predict", "model", "scans", "--out", "masks", cwd=folder)
+    finally:
+        for path, text in zip(records, kept, strict=True):
+            path.write_text(text)
+    assert result.returncode == 0
+    assert "distances are not known: the current round measured none" in result.stdout
+    assert "unlike" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("predict", "model", "nothing.nii.gz", "--out", "m"), "nothing.nii.gz: no such file"),
+        (("predict", "model", "sites/A/Case00.nii.gz", "--out", "sites/A"), "the mask would overwrite the scan"),
+        (("predict", "model", "sites", "--out", "m"), "sites: no scan in this folder"),
+        (("predict", "nowhere", "scans", "--out", "m"), "nowhere: no model there"),
+    ],
+)
+def test_mistakes_get_one_line_and_exit_1(folder: Path, words: tuple[str, ...], sentence: str) -> None:
+    result = smg(*words, cwd=folder)
+    assert result.returncode == 1
+    assert sentence in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert not (folder / "m").exists()

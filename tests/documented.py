@@ -1,0 +1,71 @@
+"""What a page of documentation shows is tried as a reader would: its files written, its commands typed, in order.
+
+A ```yaml or ```python block whose first line names a file, as `# grid.yaml`, is written to it; every `smg` and `make`
+line of a ```sh block is run. Where a command trains, smaller settings are put behind it, since the paper's
+take days: everything else is as it stands on the page.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.cli.test_sites import smg
+
+ROOT = Path(__file__).parents[1]
+SMALLER = [
+    word
+    for setting in (
+        "iterations=2", "batch=2", "preparation.size=16", "network.width=4", "network.depth=1", "validate_every=2",
+    )
+    for word in ("--set", setting)
+]  # fmt: skip
+FEWER = ["--methods", "jm", "--seeds", "0", "--workers", "1"]
+HELD = 3  # `learn` may well hold a round of two iterations
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """The fenced blocks of a page: language and text."""
+    for match in re.finditer(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", page.read_text(), re.MULTILINE | re.DOTALL):
+        indent = len(match[1])
+        yield match[2], "".join(line[indent:] for line in match[3].splitlines(keepends=True))
+
+
+def commands(text: str) -> Iterator[str]:
+    for line in text.replace("\\\n", " ").splitlines():
+        command = line.split("  #")[0].strip().removeprefix(".venv/bin/")
+        if command and not command.startswith("#"):
+            yield command
+
+
+def try_page(page: Path, folder: Path) -> int:
+    """Do all of it in a folder; how many commands there were."""
+    for language, text in blocks(page):
+        if language in ("yaml", "python") and (name := re.match(r"# (\S+\.(?:ya?ml|py))\n", text)):
+            (folder / name[1]).write_text(text)
+    typed = [command for language, text in blocks(page) if language == "sh" for command in commands(text)]
+    for command in typed:
+        _try(command, folder)
+    return len(typed)
+
+
+def _try(command: str, folder: Path) -> None:
+    words = [found for word in shlex.split(command) for found in _expanded(word, folder)]
+    if words[0] == "make":
+        subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
+        return
+    assert words[0] == "smg", f"{command}: only smg and make can be tried"
+    trains = words[1] in ("learn", "run", "bench")
+    more = (SMALLER if trains else []) + (FEWER if words[1] == "bench" else [])
+    result = smg(*words[1:], *more, cwd=folder)
+    well = (0, HELD) if words[1] == "learn" else (0,)
+    assert result.returncode in well, f"{command}: exit {result.returncode}\n{result.stderr}"
+
+
+def _expanded(word: str, folder: Path) -> list[str]:
+    found = sorted(glob.glob(word, root_dir=folder))
+    return found if found and "*" in word else [word]

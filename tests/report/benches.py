@@ -1,0 +1,180 @@
+"""Benches made up: the files that real ones leave, with numbers drawn from a formula and no network trained."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smg.evaluation.measures import FORMULAS, measures
+from smg.learner.config import LearnerConfig
+
+# How much of what it had a method forgets in a round, and what it reaches on a site it never saw.
+CHARACTER = {
+    "finetune": (0.30, 0.66),
+    "jm": (0.16, 0.71),
+    "gem": (0.11, 0.72),
+    "c-meta": (0.08, 0.73),
+    "isgm": (0.09, 0.76),
+    "g-meta": (0.11, 0.76),
+    "sga": (0.07, 0.77),
+    "sga+c": (0.05, 0.79),
+}
+TWO_STREAMS = {"A-E": (("A", "B", "C", "D"), "F"), "F-B": (("F", "D", "C", "B"), "A")}
+
+
+def make_bench(
+    folder: Path,
+    methods: Sequence[str] = ("finetune", "jm", "sga+c"),
+    streams: dict[str, tuple[tuple[str, ...], str]] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    subjects: int = 4,
+    reports: int = 12,
+) -> Path:
+    """A bench's folder as `smg bench` leaves it; `subjects` are tested of each site, `reports` logged of each round."""
+    streams = streams or {"A-E": TWO_STREAMS["A-E"]}
+    listed = [{"name": name, "order": list(order), "unseen": unseen} for name, (order, unseen) in streams.items()]
+    told = {"settings": {}, "part": "test", "streams": listed, "methods": [{"name": m, "method": m} for m in methods]}
+    _write(folder / "bench.json", told | {"seeds": list(seeds)})
+    for stream, (order, unseen) in streams.items():
+        for method in methods:
+            for seed in seeds:
+                make_run(folder / stream / method / f"seed-{seed}", method, order, unseen, seed, subjects, reports)
+    return folder
+
+
+def make_run(
+    folder: Path, method: str, order: Sequence[str], unseen: str, seed: int = 0, subjects: int = 4, reports: int = 12
+) -> Path:
+    """One finished run."""
+    rng = np.random.default_rng([seed, len(method), sum(map(ord, method))])
+    sites = [*order, unseen]
+    rows = [
+        {"round": learned, "site": site, "subject": f"Case{n:02d}", "classes": {"foreground": _numbers(rng, mean)}}
+        for at, learned in enumerate(sites)
+        for place, site in enumerate(sites)
+        for n in range(subjects)
+        for mean in [_expected(method, at, place, len(order))]
+    ]
+    matrix = {m: {r: {s: _mean(rows, r, s, m) for s in sites} for r in sites} for m in ("dsc", "asd")}
+    config = LearnerConfig(method=method, seed=seed, iterations=reports * 50).model_dump(mode="json")
+    identity = {"name": method, "method": method, "stream": {"order": list(order), "unseen": unseen}, "seed": seed}
+    results = identity | {
+        "part": "test",
+        "matrix": matrix,
+        "measures": {m: measures(matrix[m], order, unseen) for m in matrix},
+        "formulas": FORMULAS,
+        "subjects": rows,
+        "config": config,
+        "versions": {"smg": "0.1.0", "torch": "2.13.0", "python": "3.11.7", "threads": 1},
+    }
+    _write(folder / "results.json", results)
+    parts = {"train": [f"Case{n + 50}" for n in range(3 * subjects)], "validation": ["Case49"], "test": []}
+    _write(folder / "split.json", {"seed": seed, "sites": dict.fromkeys(sites, parts)})
+    _records(folder / "model", rng, method, sites, config, reports)
+    _log(folder, identity, sites, reports)
+    return folder
+
+
+def _expected(method: str, at: int, place: int, last: int) -> float:
+    """DSC on the site at `place` after the round `at`."""
+    forgets, elsewhere = CHARACTER.get(method, (0.1, 0.7))
+    if place > at:
+        return elsewhere - 0.06 * (last - 1 - min(at, last - 1))
+    return float(0.88 - 0.01 * place - forgets * (1 - math.exp(-(at - place))))
+
+
+def _numbers(rng: np.random.Generator, mean: float) -> dict[str, float | None]:
+    dsc = float(np.clip(mean + rng.normal(0, 0.03), 0, 0.98))
+    if rng.random() < 0.01:
+        return {"dsc": 0.0, "asd": None, "hd95": None, "surface_dice": None, "volume_difference": -31.0}
+    asd = 12 * (1 - dsc) ** 1.2
+    return {
+        "dsc": dsc,
+        "asd": asd,
+        "hd95": 4 * asd,
+        "surface_dice": dsc**0.7,
+        "volume_difference": float(rng.normal(0, 4)),
+    }
+
+
+def _mean(rows: list[dict[str, Any]], learned: str, site: str, metric: str) -> float:
+    here = [r["classes"]["foreground"][metric] for r in rows if r["round"] == learned and r["site"] == site]
+    return float(np.mean([value for value in here if value is not None]))
+
+
+def _records(
+    model: Path, rng: np.random.Generator, method: str, sites: Sequence[str], config: dict[str, Any], reports: int
+) -> None:
+    entries = []
+    for number, site in enumerate(sites, start=1):
+        entries.append({"round": number, "parent": number - 1, "site": site})
+        _write(
+            model / "rounds" / f"{number:03d}" / "round.json", make_record(rng, method, number, site, reports, sites)
+        )
+    _write(model / "model.json", {"format": 1, "config": config, "current": len(sites), "rounds": entries})
+
+
+def make_record(
+    rng: np.random.Generator, method: str, number: int, site: str, reports: int, sites: Sequence[str]
+) -> dict[str, Any]:
+    """A round's `round.json`, but for what a report does not read."""
+    names = [f"{number:02d}{n:06x}" for n in range(12)]
+    features = rng.normal(number, 1.0, (12, 16)) + rng.normal(0, 2, 16)
+    r, v = rng.uniform(0.8, 1, 12), -rng.uniform(0.5, 0.9, 12) * (number > 1)
+    chosen = [] if method == "finetune" else [names[i] for i in np.argsort(-(r + v))[:2]]
+    log = []
+    for n in range(reports):
+        aligned = {"cos_incoming_replay": 0.4 * n / reports + 0.1 * rng.normal(), "cos_train_test": 0.5}
+        loss = 1.2 * math.exp(-3 * n / reports) + 0.05 * rng.normal()
+        replays = number > 1 and method != "finetune"
+        losses = {"incoming": loss, "replay": loss / 2} if replays else {"incoming": loss}
+        log.append({"iteration": 1 + 50 * n, "losses": losses, "norms": {}, "cosines": aligned if replays else {}})
+    return {
+        "round": number,
+        "parent": number - 1,
+        "site": site,
+        "subjects": {"train": 12, "validation": 2, "test": 4},
+        "curve": [{"iteration": 50 * reports, "dsc": 0.85}],
+        "log": log,
+        "selection": {
+            "policy": "comprehensive",
+            "chosen": chosen,
+            "candidates": names,
+            "R": r.tolist(),
+            "V": v.tolist(),
+            "H": (r + v).tolist(),
+            "features": features.round(6).tolist(),
+        },
+        "kept": {site: {"subjects": len(chosen), "bytes": 100_000}},
+        "test": [{"subject": "0badcafe", "classes": {"foreground": _numbers(rng, 0.85)}}],
+        "earlier": {s: {"before": 0.86, "after": 0.86 - 0.04 * number} for s in sites[: number - 1]},
+        "held": False,
+        "versions": {"smg": "0.1.0"},
+    }
+
+
+def _log(folder: Path, identity: dict[str, Any], sites: Sequence[str], reports: int) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    events: list[dict[str, Any]] = [{"event": "begin", "rounds": list(sites), "iterations": reports * 50, **identity}]
+    for number, site in enumerate(sites, start=1):
+        for n in range(reports):
+            losses = {"losses": {"incoming": 1.0 / (n + 1)}, "cosines": {"cos_incoming_replay": 0.25}}
+            events.append({"event": "step", "round": number, "site": site, "iteration": 1 + 50 * n, **losses})
+        scores = dict.fromkeys(sites, 0.8)
+        events.append({"event": "evaluation", "round": number, "site": site, "dsc": scores, "asd": scores})
+    events.append({"event": "end", "measures": {"dsc": {"BM": 0.8, "BT": -0.05, "FM": 0.7, "FT": -0.1}}})
+    lines = [
+        {"time": (now + timedelta(seconds=2 * n)).isoformat(timespec="milliseconds"), **e} for n, e in enumerate(events)
+    ]
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _write(path: Path, value: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))

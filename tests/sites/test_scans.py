@@ -1,0 +1,67 @@
+"""Which scans words name, and where their masks go."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from smg.errors import SmgError
+from smg.sites.scans import find_scans, mask_files
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    for name in ("one/a.nii.gz", "one/b.mha", "one/b_segmentation.mha", "one/.c.nii", "one/notes.txt", "two/a.nii.gz",
+                 "two/deep/a.nii", "[3]/a.nii.gz", "none/notes.txt"):  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["one"], ["one/a.nii.gz", "one/b.mha"]),  # no mask, nothing hidden
+        (["one/b_segmentation.mha"], ["one/b_segmentation.mha"]),  # unless it is asked for
+        (["*/a.nii.gz"], ["[3]/a.nii.gz", "one/a.nii.gz", "two/a.nii.gz"]),
+        (["two/**/*.nii*"], ["two/a.nii.gz", "two/deep/a.nii"]),
+        (["one/a.nii.gz", "one", "./one/a.nii.gz"], ["one/a.nii.gz", "one/b.mha"]),  # each once
+        (["[3]"], ["[3]/a.nii.gz"]),  # a name before it is a pattern
+        (["gone.nii"], ["gone.nii"]),  # whoever reads it will say so
+    ],
+)
+def test_words(here: Path, words: list[str], names: list[str]) -> None:
+    with contextlib.chdir(here):
+        found, errors = find_scans(words)
+    assert [str(path) for path in found] == names
+    assert not errors
+
+
+def test_a_folder_without_scans_is_told(here: Path) -> None:
+    found, errors = find_scans([str(here / "none"), str(here / "one")])
+    assert len(found) == 2
+    assert [str(e).startswith(f"{here / 'none'}: no scan in this folder") for e in errors] == [True]
+
+
+def test_masks_keep_their_folders_where_names_are_the_same(tmp_path: Path) -> None:
+    scans = [tmp_path / "s" / name for name in ("one/a.nii.gz", "two/a.nii.gz", "two/b.mha", "c.nii")]
+    out = tmp_path / "masks"
+    assert mask_files(scans, out) == [out / name for name in ("one/a.nii.gz", "two/a.nii.gz", "two/b.mha", "c.nii")]
+    assert mask_files(scans[1:], out) == [out / name for name in ("a.nii.gz", "b.mha", "c.nii")]
+
+
+def test_no_mask_takes_the_place_of_a_scan_or_of_another_mask(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()  # as a folder with a DICOM series
+    one, other = mask_files([tmp_path / "a", tmp_path / "a.nii.gz"], tmp_path / "masks")
+    assert one == tmp_path / "masks" / "a.nii.gz"
+    assert isinstance(other, SmgError)
+    assert str(other).startswith(
+        f"{tmp_path / 'a.nii.gz'}: its mask would be the same file as that of {tmp_path / 'a'}"
+    )
+    same, another = mask_files([tmp_path / "x" / "a.nii", tmp_path / "y" / "b.nii"], tmp_path / "x")
+    assert "the mask would overwrite the scan" in str(same)
+    assert another == tmp_path / "x" / "b.nii"
+    crossed = mask_files([tmp_path / "x" / "a.nii", tmp_path / "y" / "x" / "a.nii"], tmp_path)
+    assert all(isinstance(c, SmgError) for c in crossed)
