@@ -107,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--scans", type=int, default=2, help="of each turn")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--predict", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from smg.bench.plan import Plan, PlannedRun
     from smg.bench.workers import Bench
 
+REFERENCE = "sga+c"  # what the others are compared with, pair by pair
+
 Data = Annotated[Path | None, typer.Option(help="The folder of sites, or a CSV file; else as the file says.")]
 Order = Annotated[str | None, typer.Option(metavar="SITE,SITE", help="The sites in the order they come.")]
 Unseen = Annotated[str | None, typer.Option(metavar="SITE", help="The site that is learned last, and judged before.")]
@@ -258,10 +260,12 @@ def _measured(results: dict[str, Any] | None) -> str:
 def print_bench(folder: Path) -> None:
     """The table in the paper's form: here, and as Markdown, LaTeX and CSV in the folder."""
     from smg.files import replacing
+    from smg.report import paired
     from smg.report.runs import find_runs
     from smg.report.table import cells, columns, paper_tables, to_csv, to_latex, to_markdown
 
-    tables = paper_tables(find_runs([folder]))
+    runs = find_runs([folder])
+    tables = paper_tables(runs)
     for table in tables:
         counts = sorted({len(seeds) for seeds in table.seeds.values()})
         print(f"{table.stream}, seeds: {'-'.join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))}")
@@ -272,6 +276,10 @@ def print_bench(folder: Path) -> None:
             temporary.write_text(written(tables))
     if tables:
         print(f"tables: {folder}/table.md, table.tex, table.csv")
+    if differences := paired.paired_differences(runs, REFERENCE):
+        with replacing(folder / "differences.md") as temporary:
+            temporary.write_text(paired.to_markdown(differences, REFERENCE))
+        print(f"differences to {REFERENCE}, paired over subjects and seeds: {folder}/differences.md")
 
 
 def _list(words: str | None) -> list[str] | None:

@@ -35,17 +35,22 @@ def curve_of(runs: Sequence[Run], site: str, metric: str = "dsc", scale: float =
 def draw_curves(
     axis: Any, curves: Mapping[str, Curve], style: Mapping[str, Look], order: Sequence[str], legend: bool = True
 ) -> None:
-    """A line a method; what was not evaluated is a gap, and a single seed has no band."""
-    nan = float("nan")
-    for name, curve in curves.items():
+    """A line a method; what was not evaluated is a gap, and a single seed has no spread.
+
+    The spread is a band for a few methods; more of them would cover one another, and get bars side by side.
+    """
+    nan, few = float("nan"), len(curves) <= 4
+    for place, (name, curve) in enumerate(curves.items()):
         look = style[name]
         means = [nan if mean is None else mean for mean in curve.means]
         spreads = [0.0 if spread is None else spread for spread in curve.spreads]
-        if any(spreads):
-            low = [m - s for m, s in zip(means, spreads, strict=True)]
-            high = [m + s for m, s in zip(means, spreads, strict=True)]
-            axis.fill_between(range(len(means)), low, high, color=look.colour, alpha=0.13, lw=0)
-        axis.plot(range(len(means)), means, color=look.colour, marker=look.marker, ls=look.dash, label=name)
+        x = [at + (0 if few else 0.035 * (place - (len(curves) - 1) / 2)) for at in range(len(means))]
+        if any(spreads) and few:
+            low, high = ([m + sign * s for m, s in zip(means, spreads, strict=True)] for sign in (-1, 1))
+            axis.fill_between(x, low, high, color=look.colour, alpha=0.13, lw=0)
+        elif any(spreads):
+            axis.errorbar(x, means, spreads, color=look.colour, fmt="none", elinewidth=0.9, alpha=0.7)
+        axis.plot(x, means, color=look.colour, marker=look.marker, ls=look.dash, label=name)
     axis.set_xticks(range(len(order)), [order[0], *(f"+ {site}" for site in order[1:])])
     axis.set_xlim(-0.15, len(order) - 0.85)
     axis.set_xlabel("sites learned so far")

@@ -79,7 +79,7 @@ def drawing(size: float = 9) -> Iterator[None]:
             "lines.linewidth": 1.8,
             "lines.markersize": 6,
             "svg.fonttype": "none",
-            "pdf.fonttype": 3,
+            "pdf.fonttype": 42,
         }
     ):
         yield

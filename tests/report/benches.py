@@ -52,7 +52,7 @@ def make_run(
     folder: Path, method: str, order: Sequence[str], unseen: str, seed: int = 0, subjects: int = 4, reports: int = 12
 ) -> Path:
     """One finished run."""
-    rng = np.random.default_rng([seed, len(method), sum(map(ord, method))])
+    rng = np.random.default_rng([seed, *map(ord, method), *map(ord, unseen)])
     sites = [*order, unseen]
     rows = [
         {"round": learned, "site": site, "subject": f"Case{n:02d}", "classes": {"foreground": _numbers(rng, mean)}}

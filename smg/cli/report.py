@@ -1,0 +1,38 @@
+"""`smg report`: runs, a bench or a model as one page that opens offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smg.cli.options import Json
+from smg.cli.terminal import print_json, say
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, benches or models, in any mixture.")],
+    out: Annotated[Path, typer.Option(help="The page; its figures go beside it.")] = Path("report.html"),
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="Put pictures of patients into the page; needs --data.")
+    ] = False,
+    data: Annotated[Path | None, typer.Option(help="The sites the runs were made from, for --pictures.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make one HTML page of runs, a bench or a model: tables, figures, every subject's numbers. It opens offline.
+
+    Example: `smg report runs/prostate-lite --out report.html`
+    """
+    from smg.report.page import write_report
+
+    written = write_report(folders, out, pictures, data, say)
+    if as_json:
+        told = {"page": str(written.page), "figures": str(written.figures), "bytes": written.page.stat().st_size}
+        print_json(told | {"runs": written.runs, "models": written.models, "unfinished": written.unfinished})
+        return
+    size = written.page.stat().st_size / 1e6
+    print(f"The page: {written.page} ({size:.1f} MB{', with pictures of patients' if pictures else ''})")
+    print(f"Its figures, PNG and PDF: {written.figures}")
+    if written.unfinished:
+        print(f"{written.unfinished} runs are not finished and not in it; `smg watch` follows them")

@@ -1,0 +1,110 @@
+"""The answer in words: did it forget, and does it work elsewhere? Read off the paper's table, no more than it bears."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smg.report.runs import Run
+from smg.report.table import Cell, StreamTable
+
+BOUNDS = ("pooled", "per-site")  # they see every site's data, or have a network for each: no rivals, but a scale
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One stream's answers."""
+
+    sentence: str  # above the table
+    forgot: str
+    elsewhere: str
+    forgot_figure: str = ""  # the number that stands large
+    elsewhere_figure: str = ""
+
+
+def verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
+    """What a stream's table shows."""
+    stream = runs[0].results["stream"]
+    bounds = {run.name for run in runs if run.results["method"] in BOUNDS}
+    rivals = {name: row for name, row in table.rows.items() if name not in bounds} or table.rows
+    kept, lost, new = ({n: r["dsc", m] for n, r in rivals.items() if r["dsc", m].mean is not None}
+                       for m in ("BM", "BT", "FM"))  # fmt: skip
+    hero = _best(kept)
+    return Verdict(
+        sentence=" ".join(filter(None, [_summary(kept, lost, new, stream), _caution(kept, table)])),
+        forgot=_forgot(lost, hero, stream["order"]),
+        elsewhere=_elsewhere(new, hero, stream["unseen"]),
+        forgot_figure=_signed(lost[hero].mean or 0.0) if hero in lost else "",
+        elsewhere_figure=f"{_percent(new[hero])} DSC" if hero in new else "",
+    )
+
+
+def _best(cells: dict[str, Cell]) -> str:
+    return max(cells, key=lambda name: cells[name].mean or 0.0) if cells else ""
+
+
+def _summary(kept: dict[str, Cell], lost: dict[str, Cell], new: dict[str, Cell], stream: dict[str, object]) -> str:
+    if not kept:
+        return "No measure could be taken: no round was evaluated on every site."
+    hero, traveller, unseen = _best(kept), _best(new), stream["unseen"]
+    if len(kept) == 1:
+        there = f", and {_percent(new[hero])} on {unseen}, which it never saw" if hero in new else ""
+        return f"{hero} ends with a mean DSC of {_percent(kept[hero])} over the sites it learned{there}."
+    both = hero == traveller
+    first = f"{hero} remembers best: a mean DSC of {_percent(kept[hero])} over the sites it learned"
+    if not new:
+        return f"{first}."
+    travels = f"{_percent(new[traveller])} on {unseen}, a site it never saw"
+    second = f", and is best elsewhere too: {travels}" if both else f"; {traveller} does best elsewhere: {travels}"
+    worst = min(lost, key=lambda name: lost[name].mean or 0.0) if lost else ""
+    third = f" {worst} forgets most: {_points(lost[worst].mean)} of DSC." if worst and worst != hero else ""
+    return f"{first}{second}.{third}"
+
+
+def _caution(kept: dict[str, Cell], table: StreamTable) -> str:
+    """What keeps a reader from more than the numbers bear."""
+    if max(len(seeds) for seeds in table.seeds.values()) < 2:
+        return "One seed each: what is chance and what is merit cannot be told apart yet." if len(kept) > 1 else ""
+    ranked = sorted(kept, key=lambda name: -(kept[name].mean or 0.0))
+    if len(ranked) < 2:
+        return ""
+    one, two = kept[ranked[0]], kept[ranked[1]]
+    lead, spread = (one.mean or 0.0) - (two.mean or 0.0), max(one.spread or 0.0, two.spread or 0.0)
+    return f"Its lead over {ranked[1]} ({lead:.1f} points) is within the spread over seeds." if lead < spread else ""
+
+
+def _forgot(lost: dict[str, Cell], hero: str, order: Sequence[str]) -> str:
+    if hero not in lost:
+        return "Only one site was learned, so there was nothing to forget."
+    sites = "the earlier sites" if len(order) > 2 else f"site {order[0]}"
+    mean = lost[hero].mean or 0.0
+    told = f"{hero} {'gained' if mean > 0 else 'lost'} {_points(mean)} of DSC on {sites}"
+    worst = min(lost, key=lambda name: lost[name].mean or 0.0)
+    if worst == hero:
+        best = max(lost, key=lambda name: lost[name].mean or 0.0)
+        return f"{told}, more than any other; {best} {_points(lost[best].mean)}." if best != hero else f"{told}."
+    return f"{told}; {worst} lost {_points(lost[worst].mean)}."
+
+
+def _elsewhere(new: dict[str, Cell], hero: str, unseen: str | None) -> str:
+    if hero not in new:
+        return "No site was kept unseen, so this cannot be told; name one with `--unseen`."
+    told = f"{hero} has a DSC of {_percent(new[hero])} on site {unseen}, which it never saw"
+    best = _best(new)
+    if best != hero:
+        return f"{told}; {best} does better there: {_percent(new[best])}."
+    worst = min(new, key=lambda name: new[name].mean or 0.0)
+    return f"{told}; {worst} {_percent(new[worst])}." if worst != hero else f"{told}."
+
+
+def _percent(cell: Cell) -> str:
+    return "-" if cell.mean is None else f"{cell.mean:.1f} %"
+
+
+def _signed(mean: float) -> str:
+    return f"{'+' if mean > 0 else '−'}{_points(mean)}"
+
+
+def _points(mean: float | None) -> str:
+    value = abs(mean or 0.0)
+    return f"{value:.1f} point{'' if f'{value:.1f}' == '1.0' else 's'}"

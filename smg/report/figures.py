@@ -1,0 +1,91 @@
+"""A figure drawn once: as SVG for the page, its colours left to the page's style, and as PNG and PDF beside it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from smg.files import replacing
+from smg.report.style import FAINT, GRID, INK, PALETTE, drawing
+
+WIDTH, HEIGHT = 420, 300  # points, which are the page's pixels: a phone shows it at nearly that size, text and all
+Draw = Callable[[Any], None]  # onto an axis
+
+# What the page's style sheet decides, so that a figure follows the reader into the dark.
+THEMED = {INK: "currentColor", FAINT: "var(--faint)", GRID: "var(--line)"} | {
+    light: f"var(--m{place})" for place, (light, _) in enumerate(PALETTE)
+}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure as the page shows it, and the name of its files."""
+
+    name: str
+    svg: str  # empty where the page shows it otherwise
+    alt: str
+
+
+@dataclass
+class Figures:
+    """The figures of one report, written into one folder as they are drawn."""
+
+    folder: Path
+    names: list[str] = field(default_factory=list)
+
+    def draw(self, name: str, alt: str, onto: Draw, height: int = HEIGHT, width: int = WIDTH) -> Drawn:
+        """One axis of the page's usual size."""
+
+        def whole(figure: Any) -> None:
+            onto(figure.subplots())
+
+        return self.compose(name, alt, whole, width, height)
+
+    def compose(
+        self, name: str, alt: str, fill: Draw, width: int = WIDTH, height: int = HEIGHT, inline: bool = True
+    ) -> Drawn:
+        """A figure that fills itself."""
+        from matplotlib.figure import Figure
+
+        with drawing(size=11):
+            figure: Any = Figure(figsize=(width / 72, height / 72), layout="constrained")
+            fill(figure)
+            svg = io.StringIO()
+            if inline:
+                figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
+            figure.set_layout_engine("none")  # laid out once: the other formats need not do it again
+            self._write(figure, name)
+        self.names.append(name)
+        return Drawn(name, for_page(svg.getvalue(), name, alt) if inline else "", alt)
+
+    def _write(self, figure: Any, name: str) -> None:
+        for suffix, about in (("png", {}), ("pdf", {"CreationDate": None})):
+            with replacing(self.folder / f"{name}.{suffix}", durable=False) as temporary:
+                figure.savefig(temporary, format=suffix, dpi=150, facecolor="white", metadata=about)
+
+
+def for_page(svg: str, name: str, alt: str) -> str:
+    """matplotlib's SVG, to stand in HTML: no prologue, no fixed size, ids of its own, colours from the style sheet."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.S)
+    head, rest = svg.split(">", 1)
+    box = re.search(r'viewBox="[^"]*"', head)
+    assert box
+    used = set(re.findall(r"#([\w.-]+)[\")]", rest))
+    rest = re.sub(r' id="([^"]*)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", rest)
+    rest = re.sub(r'href="#', f'href="#{name}-', rest)
+    rest = re.sub(r"url\(#", f"url(#{name}-", rest)
+    rest = re.sub(r"font: ?([\d.]+)px [^;\"]*", r"font-size: \1px", rest)
+    rest = re.sub(r"font-family: ?[^;\"]*;?", "", rest)
+    for colour, themed in THEMED.items():
+        rest = re.sub(colour, themed, rest, flags=re.I)
+    rest = re.sub(r"(\d+\.\d{2})\d+", r"\1", rest)  # hundredths of a pixel are enough
+    label = alt.replace("&", "&amp;").replace('"', "&quot;")
+    return (
+        f'<svg {box[0]} class="chart" role="img" aria-label="{label}" xmlns:xlink="http://www.w3.org/1999/xlink">{rest}'
+    )

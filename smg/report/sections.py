@@ -1,0 +1,215 @@
+"""The page's sections, each a function from the material to what its part of the template shows."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from smg.evaluation.measures import FORMULAS
+from smg.report.answer import verdict
+from smg.report.buffer import exemplars, feature_map
+from smg.report.charts import draw_features, draw_measures, draw_series, draw_times, fill_matrices
+from smg.report.collect import Material, Model, Record, milliseconds_a_step, told_stream
+from smg.report.curves import curve_of, draw_curves
+from smg.report.figures import Figures
+from smg.report.matrices import bounds_of, heat_rows, matrix_of, sites_of
+from smg.report.objective import COSINES, LOSSES, logged, rounds_begin
+from smg.report.style import looks
+from smg.report.table import MEASURES, METRICS, Cell, cells, paper_tables
+
+Part = dict[str, Any]
+MEANING = {
+    "BM": ("Backward measure", "mean accuracy over the sites learned, after the last of them"),
+    "BT": ("Backward transfer", "what learning later sites did to the earlier ones; nearest to zero is best"),
+    "FM": ("Forward measure", "accuracy on the unseen site, after the last site learned"),
+    "FT": ("Forward transfer", "what is missing on the unseen site to a network that has learned it too"),
+}
+
+
+def answer(material: Material) -> list[Part]:
+    """1: each stream's table, the sentence above it, and the two answers of the first screen."""
+    parts = []
+    for table in paper_tables(material.runs):
+        runs = [run for run in material.runs if run.stream == table.stream]
+        rows = [{"name": n, "seeds": len(table.seeds[n]), "cells": [_cell(c, d) for c, d in cells(row)]}
+                for n, row in table.rows.items()]  # fmt: skip
+        seeds = sorted({seed for some in table.seeds.values() for seed in some})
+        title = told_stream(runs[0].results["stream"])
+        parts.append({"title": title, "verdict": verdict(table, runs), "rows": rows, "seeds": seeds})
+    return parts
+
+
+def _cell(cell: Cell, digits: int) -> Part:
+    if cell.mean is None:
+        return {"mean": "–", "spread": "", "best": False}
+    spread = "" if cell.spread is None else f"± {cell.spread:.{digits}f}"
+    return {"mean": f"{cell.mean:.{digits}f}".replace("-", "−"), "spread": spread, "best": cell.best}
+
+
+def measure_heads() -> list[Part]:
+    """The columns of the table, each with its formula."""
+    return [{"name": m, "title": MEANING[m][0], "meaning": MEANING[m][1], "formula": FORMULAS[m], "metric": metric}
+            for metric in METRICS for m in MEASURES]  # fmt: skip
+
+
+def history(models: Sequence[Model]) -> list[Part]:
+    """For a model: what each round reached on its own test part, and did to the earlier sites' exemplars."""
+    parts = []
+    for model in models:
+        rows, falls = [], []
+        for record in model.rounds:
+            earlier = {site: (100 * dsc["before"], 100 * dsc["after"]) for site, dsc in record["earlier"].items()}
+            falls += [(before - after, site, record) for site, (before, after) in earlier.items()]
+            rows.append({"record": record, "dsc": _mean_of(record, "dsc", 100.0), "asd": _mean_of(record, "asd", 1.0),
+                         "earlier": earlier})  # fmt: skip
+        parts.append({"name": model.folder.name, "rows": rows, "aside": model.aside, "sentence": _fell(falls, rows)})
+    return parts
+
+
+def _mean_of(record: Record, metric: str, scale: float) -> float | None:
+    told = [next(iter(row["classes"].values()))[metric] for row in record["test"]]
+    values = [scale * value for value in told if value is not None]
+    return statistics.fmean(values) if values else None
+
+
+def _fell(falls: list[tuple[float, str, Record]], rows: list[Part]) -> str:
+    if not rows:
+        return "It has learned nothing yet."
+    count = f"It has learned {len(rows)} site{'s' * (len(rows) > 1)}"
+    if not falls:
+        kept = "no exemplar of an earlier site was kept" if len(rows) > 1 else "there was nothing to forget yet"
+        return f"{count}; {kept}, so what it forgot cannot be told."
+    most, site, record = max(falls, key=lambda fall: fall[0])
+    if most <= 0:
+        return f"{count}, and no round lowered the DSC of an earlier site's exemplars."
+    where = f"{site}, in round {record['round']} ({record['site']})"
+    return f"{count}; the largest fall of an earlier site's exemplars was {most:.1f} points of DSC: {where}."
+
+
+def at_a_glance(material: Material, figures: Figures) -> list[Part]:
+    """2: BM against FM."""
+    style, parts = looks(material.methods), []
+    for number, table in enumerate(paper_tables(material.runs), start=1):
+        if all(row["dsc", "FM"].mean is None for row in table.rows.values()):
+            continue
+        alt = f"Memory against generalisation, stream {table.stream}: " + "; ".join(
+            f"{name} BM {row['dsc', 'BM'].text()}, FM {row['dsc', 'FM'].text()}" for name, row in table.rows.items()
+        )
+        drawn = figures.draw(f"measures-{number}", alt, partial(draw_measures, table=table, style=style), height=330)
+        parts.append({"title": _title(material, table.stream), "figure": drawn})
+    return parts
+
+
+def curves(material: Material, figures: Figures) -> list[Part]:
+    """3: DSC on the first and on the unseen site as rounds go by."""
+    style, parts = looks(material.methods), []
+    for number, stream in enumerate(material.streams, start=1):
+        by_name = {name: runs for name in material.methods if (runs := material.of(stream, name))}
+        told = next(iter(by_name.values()))[0].results["stream"]
+        sites = [("first", told["order"][0], "Memory: site {}, the first learned"),
+                 ("unseen", told["unseen"], "Generalisation: site {}, never seen")]  # fmt: skip
+        for place, site, title in sites:
+            if site is None:
+                continue
+            made = {name: curve_of(runs, site) for name, runs in by_name.items()}
+            ends = "; ".join(f"{n} {c.means[-1]:.1f} %" for n, c in made.items() if c.means[-1] is not None)
+            alt = f"DSC on site {site} as sites are learned, stream {stream}. At the end: {ends}"
+            draw = partial(draw_curves, curves=made, style=style, order=told["order"])
+            drawn = figures.draw(f"curve-{place}-{number}", alt, draw, height=330)
+            parts.append({"title": title.format(site), "stream": told_stream(told), "figure": drawn})
+    return parts
+
+
+def matrices(material: Material, figures: Figures) -> list[Part]:
+    """4: heat maps, one a method, on one scale for each stream and metric."""
+    parts = []
+    for number, stream in enumerate(material.streams, start=1):
+        for metric, (head, scale, _) in METRICS.items():
+            made = {
+                name: matrix_of(runs, metric, scale) for name in material.methods if (runs := material.of(stream, name))
+            }
+            sites = sites_of(next(run for run in material.runs if run.stream == stream))
+            low, high = bounds_of(list(made.values()))
+            digits = 1 if metric == "dsc" else 2
+            maps = [{"name": n, "rows": heat_rows(values, sites, low, high, digits)} for n, values in made.items()]
+            fill = partial(fill_matrices, matrices=made, sites=sites, low=low, high=high)
+            columns, rows = min(4, len(made)), -(-len(made) // 4)
+            width, height = 60 + (34 * len(sites) + 60) * columns, 40 + (40 + 24 * len(sites)) * rows
+            drawn = figures.compose(f"matrix-{metric}-{number}", head, fill, width, height, inline=False)
+            part = {"metric": metric, "head": head, "title": _title(material, stream), "sites": sites, "maps": maps}
+            parts.append(part | {"low": f"{low:.{digits}f}", "high": f"{high:.{digits}f}", "figure": drawn})
+    return parts
+
+
+def buffer(material: Material, figures: Figures) -> list[Part]:
+    """6: what each method kept, for its first seed on each stream; and what each model keeps."""
+    parts = []
+    sources: list[tuple[str, str, Any, Sequence[Record]]] = []
+    for stream in material.streams:
+        for name in material.methods:
+            for run in material.of(stream, name)[:1]:
+                label = f"{name}, {told_stream(run.results['stream'])}, seed {run.seed}"
+                sources.append((label, _slug(f"{stream}-{name}"), run.folder / "model", material.records[run.folder]))
+    sources += [
+        (f"model {m.folder.name}", _slug(f"model-{m.folder.name}"), m.folder, m.rounds) for m in material.models
+    ]
+    for label, slug, folder, rounds in sources:
+        kept, spread = exemplars(rounds), feature_map(rounds)
+        if spread is None:
+            continue
+        alt = f"Features of {sum(map(len, spread.points.values()))} subjects by site, those kept ringed: {label}"
+        draw = partial(draw_features, points=spread.points, chosen=spread.chosen)
+        drawn = figures.draw(f"features-{slug}", alt, draw, height=340)
+        parts.append({"label": label, "slug": slug, "figure": drawn, "kept": kept, "told": f"{100 * spread.told:.0f}",
+                      "policy": rounds[-1]["selection"]["policy"], "folder": folder, "rounds": rounds})  # fmt: skip
+    return parts
+
+
+def objective(material: Material, figures: Figures) -> list[Part]:
+    """7: cosines, losses and the time of a step."""
+    parts: list[Part] = []
+    groups: list[tuple[str, str, dict[str, list[Sequence[Record]]]]] = []
+    for number, stream in enumerate(material.streams, start=1):
+        here = {n: [material.records[run.folder] for run in material.of(stream, n)] for n in material.methods}
+        groups.append((str(number), _title(material, stream), {n: [r for r in runs if r] for n, runs in here.items()}))
+    for model in material.models:
+        method = model.rounds[-1].get("config", {}).get("method", "model") if model.rounds else "model"
+        groups.append((_slug(model.folder.name), f"model {model.folder.name}", {method: [model.rounds]}))
+    for slug, title, rounds in groups:
+        lines = logged(rounds)
+        style = looks(list(rounds))
+        begun = next((rounds_begin(runs[0]) for runs in rounds.values() if runs), {})
+        for key, made in lines.items():
+            label, meaning = (COSINES | LOSSES)[key]
+            ends = "; ".join(f"{n} {float(np.nanmean(y[-10:])):.2f}" for n, (_, y) in made.items())
+            draw = partial(draw_series, series=made, style=style, rounds=begun, label=label)
+            drawn = figures.draw(f"{_slug(key)}-{slug}", f"{label} over iterations, {title}. At the end: {ends}", draw)
+            parts.append({"title": label, "meaning": meaning, "stream": title, "figure": drawn})
+    return parts + _times(material, figures)
+
+
+def _times(material: Material, figures: Figures) -> list[Part]:
+    paces = {name: [ms for run in material.runs if run.name == name for ms in milliseconds_a_step(run).values()]
+             for name in material.methods}  # fmt: skip
+    paces = {name: values for name, values in paces.items() if values}
+    if not paces:
+        return []
+    style = looks(material.methods)
+    alt = "Milliseconds a step, median: " + "; ".join(f"{n} {statistics.median(v):.0f}" for n, v in paces.items())
+    drawn = figures.draw("time-a-step", alt, partial(draw_times, times=paces, style=style), 120 + 24 * len(paces))
+    meaning = "a dot for each round of each run; the bar ends at the median"
+    return [{"title": "time a step", "meaning": meaning, "stream": "", "figure": drawn}]
+
+
+def _title(material: Material, stream: str) -> str:
+    return told_stream(next(run for run in material.runs if run.stream == stream).results["stream"])
+
+
+def _slug(text: str) -> str:
+    """A file's name of a method's, which may hold anything: `sga+c` is `sga-plus-c`."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower().replace("+", " plus ")).strip("-")

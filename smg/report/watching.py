@@ -1,0 +1,132 @@
+"""Where every run in a folder stands, as its log tells: rounds, losses, alignment, and the time left."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from smg.errors import SmgError
+from smg.learner.events import LOG, read_events
+
+TAIL = 60_000  # bytes of a log's end that are looked at: a few hundred reports
+SILENT = 15 * 60  # seconds without a line after which a run is taken for stopped
+RECENT = 20  # reports that the pace is reckoned over
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One run, as of the last line of its log."""
+
+    label: str
+    state: str  # under way, done, failed, stopped
+    round: int = 0
+    rounds: int = 0
+    site: str = ""
+    iteration: int = 0
+    iterations: int = 0
+    losses: dict[str, float] | None = None
+    cosines: dict[str, float] | None = None
+    seconds_left: float | None = None
+    measures: dict[str, float | None] | None = None  # of DSC, when it is done
+
+    @property
+    def share(self) -> float:
+        """Of all its iterations."""
+        if self.state == "done":
+            return 1.0
+        whole = self.rounds * self.iterations
+        return ((max(self.round, 1) - 1) * self.iterations + self.iteration) / whole if whole else 0.0
+
+    @property
+    def over(self) -> bool:
+        return self.state != "under way"
+
+
+def find_runs_begun(paths: Sequence[Path]) -> list[Path]:
+    """The folders of every run in or below these, by their logs."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if not path.is_dir():
+            raise SmgError(f"{path}: no such folder; give a run's or a bench's")
+        found |= dict.fromkeys(log.parent for log in sorted(path.rglob(LOG)))
+    return list(found)
+
+
+def planned(paths: Sequence[Path]) -> int:
+    """How many runs the benches in or below these folders hold, begun or not."""
+    count = 0
+    for path in paths:
+        for file in path.rglob("bench.json"):
+            told = json.loads(file.read_text())
+            count += len(told["streams"]) * len(told["methods"]) * len(told["seeds"])
+    return count
+
+
+def watch_all(paths: Sequence[Path]) -> tuple[list[Watched], int]:
+    """Every run that has begun, and how many of a bench are still to begin."""
+    runs = [watch(folder, paths) for folder in find_runs_begun(paths)]
+    waiting = max(0, planned(paths) - len(runs))
+    if not runs and not waiting:
+        raise SmgError(f"{paths[0]}: no run has begun there; start one with `smg run` or `smg bench`")
+    return runs, waiting
+
+
+def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> Watched:
+    """Where the run in a folder stands."""
+    begun = _first(folder)
+    label = _label(folder, under)
+    rounds, iterations = len(begun.get("rounds", [])), int(begun.get("iterations", 0))
+    events = list(read_events(folder, tail=TAIL))
+    if (folder / "results.json").is_file():
+        end = next((e for e in reversed(events) if e["event"] == "end"), {})
+        return Watched(label, "done", rounds, rounds, measures=end.get("measures", {}).get("dsc"))
+    steps = [e for e in events if e["event"] == "step"]
+    last = steps[-1] if steps else {}
+    when = events[-1].get("time") if events else None
+    told = {key: last[key] for key in ("round", "site", "iteration", "losses", "cosines") if key in last}
+    told |= {"rounds": rounds, "iterations": iterations}
+    silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT
+    state = "failed" if _failed(folder) else "stopped" if silent else "under way"
+    made = Watched(label, state, **told)
+    return made if made.over else Watched(label, state, **told, seconds_left=_left(steps, made))
+
+
+def _first(folder: Path) -> dict[str, Any]:
+    """What the run said of itself when it began: the log's first line."""
+    try:
+        with (folder / LOG).open() as log:
+            told: dict[str, Any] = json.loads(log.readline())
+    except (OSError, ValueError):
+        return {}
+    return told
+
+
+def _failed(folder: Path) -> bool:
+    """A bench leaves what a failed run said; a log that went on since has outlived it."""
+    said = folder / "failure.txt"
+    return said.is_file() and said.stat().st_mtime >= (folder / LOG).stat().st_mtime
+
+
+def _left(steps: list[dict[str, Any]], stands: Watched) -> float | None:
+    """By the pace of the last reports of this round; later rounds are taken to go as this one does."""
+    recent = [step for step in steps[-RECENT:] if step["round"] == stands.round]
+    if len(recent) < 2:
+        return None
+    first, last = recent[0], recent[-1]
+    advanced = last["iteration"] - first["iteration"]
+    seconds = (datetime.fromisoformat(last["time"]) - datetime.fromisoformat(first["time"])).total_seconds()
+    whole = stands.rounds * stands.iterations
+    return seconds / advanced * whole * (1 - stands.share) if advanced > 0 else None
+
+
+def _label(folder: Path, under: Iterable[Path]) -> str:
+    for path in under:
+        if folder == path:
+            return folder.name or str(folder)
+        if path in folder.parents:
+            return str(folder.relative_to(path))
+    return str(folder)

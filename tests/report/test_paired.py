@@ -1,0 +1,83 @@
+"""Paired differences: the mean is that of the measures, and the interval covers what it should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smg.evaluation.measures import measures
+from smg.report.paired import paired_differences, to_markdown, values_of
+from smg.report.runs import Run
+
+SITES = {"A": 5, "B": 3, "F": 4}
+
+
+def run(name: str, seed: int, rng: np.random.Generator, shift: float = 0.0, missing: str = "") -> Run:
+    """Random values of every subject after every round of the stream A B | F."""
+    rows: list[dict[str, Any]] = []
+    matrix: dict[str, dict[str, float]] = {}
+    for round_site in SITES:
+        for site, count in SITES.items():
+            values = shift + rng.normal(0.7, 0.1, count)
+            matrix.setdefault(round_site, {})[site] = float(values.mean())
+            for number, value in enumerate(values):
+                dsc = None if f"{round_site}{site}{number}" == missing else float(value)
+                classes = {"foreground": {"dsc": dsc, "asd": 10 * float(value)}}
+                rows.append({"round": round_site, "site": site, "subject": f"Case{number}", "classes": classes})
+    stream = {"order": ["A", "B"], "unseen": "F"}
+    made = {"dsc": measures(matrix, ["A", "B"], "F")}
+    return Run(Path(), {"name": name, "seed": seed, "stream": stream, "subjects": rows, "measures": made})
+
+
+def test_a_measure_is_the_mean_of_its_values() -> None:
+    one = run("jm", 0, np.random.default_rng(1))
+    for measure, value in one.results["measures"]["dsc"].items():
+        sites = values_of(one, "dsc", measure)
+        assert np.mean([np.mean(list(site.values())) for site in sites.values()]) == pytest.approx(value)
+
+
+def test_the_difference_is_that_of_the_measures() -> None:
+    rng = np.random.default_rng(2)
+    runs = [run(name, seed, rng) for seed in (0, 1) for name in ("jm", "sga+c")]
+    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=100)}
+    for measure in ("BM", "BT", "FM", "FT"):
+        apart = [
+            100 * (runs[i].results["measures"]["dsc"][measure] - runs[i + 1].results["measures"]["dsc"][measure])
+            for i in (0, 2)
+        ]
+        assert found["dsc", measure].mean == pytest.approx(np.mean(apart))
+    assert found["dsc", "BM"].seeds == 2
+    assert found["dsc", "BM"].subjects == 2 * (5 + 3)
+    assert found["dsc", "BT"].subjects == 2 * 5
+
+
+def test_a_shift_of_all_subjects_is_certain_and_no_shift_is_not() -> None:
+    rng = np.random.default_rng(3)
+    base = run("sga+c", 0, rng)
+    worse = run("jm", 0, np.random.default_rng(3), shift=-0.05)  # the same draws, five points lower
+    (bm,) = [d for d in paired_differences([base, worse], "sga+c") if (d.metric, d.measure) == ("dsc", "BM")]
+    assert (bm.mean, bm.low, bm.high) == (pytest.approx(-5), pytest.approx(-5), pytest.approx(-5))
+    assert bm.certain
+    text = to_markdown(paired_differences([base, worse], "sga+c"), "sga+c")
+    assert "| jm | **-5.0 [-5.0, -5.0]** |" in text
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
+    covered = 0
+    for trial in range(60):
+        rng = np.random.default_rng(100 + trial)
+        runs = [run(name, seed, rng) for seed in range(4) for name in ("jm", "sga+c")]
+        (fm,) = [d for d in paired_differences(runs, "sga+c", 500) if (d.metric, d.measure) == ("dsc", "FM")]
+        covered += fm.low <= 0 <= fm.high
+    assert covered >= 50  # of 60: a bootstrap over four seeds is a little narrow
+
+
+def test_a_subject_without_a_value_is_left_out_of_both() -> None:
+    rng = np.random.default_rng(5)
+    runs = [run("jm", 0, rng, missing="BA0"), run("sga+c", 0, rng)]
+    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=50)}
+    assert found["dsc", "BM"].subjects == 7
+    assert found["asd", "BM"].subjects == 8
