@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def for_page(svg: str, name: str, alt: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.S)
+    svg = re.sub(r"<style.*?</style>\s*", "", svg, flags=re.S)  # in a page it would hold for every other drawing
     head, rest = svg.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
     assert box
@@ -85,7 +87,7 @@ def for_page(svg: str, name: str, alt: str) -> str:
     for colour, themed in THEMED.items():
         rest = re.sub(colour, themed, rest, flags=re.I)
     rest = re.sub(r"(\d+\.\d{2})\d+", r"\1", rest)  # hundredths of a pixel are enough
-    label = alt.replace("&", "&amp;").replace('"', "&quot;")
+    label = escape(alt)
     return (
         f'<svg {box[0]} class="chart" role="img" aria-label="{label}" xmlns:xlink="http://www.w3.org/1999/xlink">{rest}'
     )

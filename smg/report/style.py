@@ -78,6 +78,7 @@ def drawing(size: float = 9) -> Iterator[None]:
             "legend.fontsize": size - 0.5,
             "lines.linewidth": 1.8,
             "lines.markersize": 6,
+            "text.parse_math": False,  # a method may be called anything
             "svg.fonttype": "none",
             "pdf.fonttype": 42,
         }

@@ -1,0 +1,62 @@
+"""What the page says in words must be what its table shows, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from smg.report.answer import verdict
+from smg.report.runs import Run
+from smg.report.table import paper_tables
+
+
+def run(name: str, seed: int, bm: float, bt: float | None, fm: float | None, **more: Any) -> Run:
+    dsc = {"BM": bm, "BT": bt, "FM": fm, "FT": None}
+    stream = {"order": ["A", "B", "C"], "unseen": "F" if fm is not None else None}
+    told = {"name": name, "method": name, "seed": seed, "stream": stream, "measures": {"dsc": dsc, "asd": dsc}}
+    return Run(Path(name), told | more)
+
+
+def said(*runs: Run) -> Any:
+    return verdict(paper_tables(runs)[0], runs)
+
+
+def test_one_method_best_at_both() -> None:
+    told = said(run("finetune", 0, 0.60, -0.30, 0.70), run("sga+c", 0, 0.80, -0.05, 0.75))
+    assert told.sentence.startswith("sga+c remembers best: a mean DSC of 80.0 %")
+    assert "is best elsewhere too: 75.0 % on F" in told.sentence
+    assert "One seed each" in told.sentence
+    assert told.forgot == "sga+c lost 5.0 points of DSC on the earlier sites; finetune lost 30.0 points."
+    assert told.forgot_figure == "−5.0 points"
+    assert told.elsewhere_figure == "75.0 % DSC"
+
+
+def test_another_best_elsewhere_is_named() -> None:
+    told = said(run("jm", 0, 0.60, -0.30, 0.79), run("sga+c", 0, 0.80, -0.05, 0.75))
+    assert "jm does best elsewhere: 79.0 %" in told.sentence
+    assert told.elsewhere.endswith("jm does better there: 79.0 %.")
+
+
+def test_a_lead_within_the_spread_is_called_so() -> None:
+    near = [run("jm", s, 0.78 + 0.04 * s, -0.1, 0.7) for s in (0, 1)]
+    far = [run("jm", s, 0.58 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]
+    ours = [run("sga", s, 0.81 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]
+    assert "within the spread over seeds" in said(*near, *ours).sentence
+    assert "within the spread" not in said(*far, *ours).sentence
+
+
+def test_bounds_are_no_rivals() -> None:
+    told = said(run("pooled", 0, 0.95, 0.0, 0.9), run("sga", 0, 0.8, -0.05, 0.75), run("jm", 0, 0.7, -0.1, 0.6))
+    assert told.sentence.startswith("sga remembers best")
+
+
+def test_without_an_unseen_site_it_does_not_claim_one() -> None:
+    told = said(run("jm", 0, 0.7, -0.1, None), run("sga", 0, 0.8, -0.05, None))
+    assert "elsewhere" not in told.sentence
+    assert "--unseen" in told.elsewhere
+
+
+def test_a_gain_is_called_a_gain() -> None:
+    told = said(run("sga", 0, 0.8, 0.02, 0.7))
+    assert "sga gained 2.0 points" in told.forgot
+    assert told.forgot_figure == "+2.0 points"

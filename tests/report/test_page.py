@@ -1,0 +1,192 @@
+"""The page's content, from made-up benches: what it says, what it leaves out, and what stands where there is nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from smg.cli import app
+from smg.errors import SmgError
+from smg.report.figures import Figures
+from smg.report.page import embedded, write_report
+from tests.report.benches import make_bench, make_run
+
+VOID = {"meta", "br", "img", "input", "link", "hr", "use", "path"}
+
+
+class Nesting(HTMLParser):
+    """Every element is closed where it should be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag, f"</{tag}> closes another element"
+
+
+def between(page: str, one: str, other: str) -> str:
+    return page[page.index(f'id="{one}"') : page.index(f'id="{other}"')]
+
+
+def script(page: str, name: str) -> object:
+    found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, re.S)
+    assert found
+    return json.loads(found[1])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("report")
+    bench = make_bench(folder / "bench", ("finetune", "sga+c"), seeds=(0, 1), subjects=3)
+    return bench, write_report([bench], folder / "out" / "report.html").page
+
+
+def test_it_is_one_sound_file_that_asks_for_nothing(whole: tuple[Path, Path]) -> None:
+    page = whole[1].read_text()
+    nesting = Nesting()
+    nesting.feed(page)
+    assert nesting.open == []
+    assert len(nesting.ids) == len(set(nesting.ids))
+    assert "default-src 'none'" in page
+    outside = [
+        url
+        for url in re.findall(r'(?:src|href)="([^"]+)"', page)
+        if not url.startswith(("#", "data:", "report_figures/"))
+    ]
+    assert outside == []
+    assert not re.search(r"url\((?!#)", page)
+
+
+def test_the_answer_comes_first_in_the_paper_s_form(whole: tuple[Path, Path]) -> None:
+    bench, path = whole
+    page = path.read_text()
+    results = [json.loads(p.read_text()) for p in sorted((bench / "A-E" / "sga+c").rglob("results.json"))]
+    mean = 100 * sum(r["measures"]["dsc"]["BM"] for r in results) / 2
+    answer = between(page, "answer", "glance")
+    assert f"<b>{mean:.1f}</b>" in answer
+    assert "sga+c remembers best" in answer
+    assert "a[T][unseen] - a[T+1][unseen]" in answer  # the formula, on hover and below
+    assert page.index("Did it forget?") < page.index("Does it work elsewhere?") < page.index('id="answer"')
+    latex, csv = str(script(page, "latex")), str(script(page, "csv"))
+    assert latex.startswith(r"\begin{tabular}")
+    assert len(csv.splitlines()) == 1 + 2 * 2 * 4
+
+
+def test_every_subject_is_in_the_page_and_failures_are_counted(whole: tuple[Path, Path]) -> None:
+    bench, path = whole
+    rows = script(path.read_text(), "rows")
+    assert isinstance(rows, dict)
+    subjects = [row for p in bench.rglob("results.json") for row in json.loads(p.read_text())["subjects"]]
+    assert len(rows["rows"]) == len(subjects) == 4 * 5 * 5 * 3
+    empty = sum(row[7] is None for row in rows["rows"])
+    assert empty == sum(row["classes"]["foreground"]["asd"] is None for row in subjects)
+    assert rows["ends"] == ["D"]
+
+
+def test_every_figure_is_beside_the_page(whole: tuple[Path, Path]) -> None:
+    path = whole[1]
+    linked = set(re.findall(r'href="(report_figures/[^"]+)"', path.read_text()))
+    assert len(linked) >= 20
+    for link in linked:
+        assert (path.parent / link).stat().st_size > 1000
+    assert (path.parent / "report_figures" / "measures-1.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_charts_follow_the_reader_into_the_dark_and_keep_their_text(whole: tuple[Path, Path]) -> None:
+    charts = re.findall(r"<svg.*?</svg>", whole[1].read_text(), re.S)
+    assert len(charts) >= 8
+    for chart in charts:
+        assert "var(--m" in chart
+        assert "currentColor" in chart
+        assert "<text" in chart
+        assert 'aria-label="' in chart
+
+
+def test_no_picture_of_a_patient_unless_asked_for(whole: tuple[Path, Path]) -> None:
+    page = whole[1].read_text()
+    assert "data:image" not in page
+    assert "pictures of patients" not in page.split("<main>")[0]
+    assert "smg report bench --pictures --data DIR" in between(page, "pictures", "buffer")
+    with pytest.raises(SmgError, match="--data"):
+        write_report([whole[0]], whole[1], pictures=True)
+
+
+@pytest.fixture
+def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures for the page alone: their PNG and PDF take most of the time, and other tests look at them."""
+    monkeypatch.setattr(Figures, "_write", lambda *_: None)
+
+
+@pytest.mark.usefixtures("no_files")
+def test_sections_with_nothing_to_show_say_what_to_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "jm", ("A", "B"), "F", subjects=2, reports=3)
+    shutil.rmtree(run / "model")
+    page = write_report([run], tmp_path / "report.html").page.read_text()
+    for section, after in (("pictures", "buffer"), ("buffer", "objective")):
+        assert 'class="empty"' in between(page, section, after)
+        assert "<code>smg " in between(page, section, after)
+    assert "Seed 0 alone" in between(page, "answer", "glance")
+
+
+@pytest.mark.usefixtures("no_files")
+def test_a_model_s_folder_shows_its_history(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "sga+c", ("A", "B", "C"), "F", subjects=2, reports=3)
+    page = write_report([run / "model"], tmp_path / "report.html").page.read_text()
+    answer = between(page, "answer", "glance")
+    assert "86.0 → 70.0" in answer  # what the fourth round did to an earlier site's exemplars
+    assert "largest fall" in answer
+    assert 'class="empty"' in between(page, "glance", "curves")
+    assert "<svg" in between(page, "buffer", "objective")
+    assert "cos(G_D, G_P)" in between(page, "objective", "subjects")
+
+
+@pytest.mark.usefixtures("no_files")
+def test_runs_under_way_are_told_and_not_counted(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("finetune", "sga+c"), seeds=(0,), subjects=2, reports=3)
+    (bench / "A-E" / "sga+c" / "seed-0" / "results.json").unlink()
+    written = write_report([bench], tmp_path / "report.html")
+    assert (written.runs, written.unfinished) == (1, 1)
+    assert "1 run is not finished" in re.sub(r"\s+", " ", written.page.read_text())
+
+
+@pytest.mark.usefixtures("no_files")
+def test_names_from_outside_cannot_break_out_of_the_page(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", "jm", ("A", "B"), "F", subjects=1, reports=3)
+    told = json.loads((run / "results.json").read_text())
+    told["name"] = "</script><b>x"
+    (run / "results.json").write_text(json.dumps(told))
+    page = write_report([run], tmp_path / "report.html").page.read_text()
+    assert "</script><b>x" not in page
+    assert embedded("</script>") == '"\\u003c/script>"'
+
+
+def test_nothing_of_the_machine_is_in_the_page(whole: tuple[Path, Path]) -> None:
+    assert str(whole[0].parent) not in whole[1].read_text()
+
+
+@pytest.mark.usefixtures("no_files")
+def test_the_command_says_where_the_page_is(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    runner = CliRunner()
+    run = next(whole[0].rglob("seed-0"))
+    done = runner.invoke(app, ["report", str(run), "--out", str(tmp_path / "page.html"), "--json"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["runs"] == 1
+    assert Path(told["page"]).stat().st_size == told["bytes"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SmgError, match="no finished run and no model"):
+        write_report([tmp_path / "empty"], tmp_path / "page.html")
