@@ -28,6 +28,7 @@ def demo(
     from smg.cli.runs import go_through
     from smg.cli.sites import make_phantoms
     from smg.report.demo import draw_demo
+    from smg.report.page import write_report
     from smg.report.runs import find_runs
     from smg.report.sites import draw_sites, plain_tiles
     from smg.sites.labels import Labels
@@ -45,7 +46,8 @@ def demo(
     runs = [run for run in find_runs([out / "runs"]) if run.seed == seed]
     draw_demo(runs, out / "sites", out / "demo.png")
     print("\n".join(sentences(runs)))
-    print(f"The sites: {out / 'sites.png'}. What was remembered: {out / 'demo.png'}")
+    write_report([run.folder for run in runs], out / "report.html", pictures=True, data=out / "sites", say=say)
+    print(f"The picture: {out / 'demo.png'}. All of it: {out / 'report.html'}")
 
 
 def sentences(runs: list[Run]) -> list[str]:

@@ -56,7 +56,7 @@ def tiles_of(subjects: Sequence[Seen], count: int = TILES) -> list[Tile]:
     tiles: list[Tile] = []
     for seen, share in zip(chosen, shares, strict=True):
         inside = seen.inside() or list(range(len(seen.slices)))
-        tiles += [(seen, inside[round((n + 1) / (share + 1) * (len(inside) - 1))]) for n in range(share)]
+        tiles += [(seen, inside[int((n + 0.5) / share * len(inside))]) for n in range(share)]
     return tiles
 
 

@@ -57,7 +57,8 @@ class Gallery:
     seed: int
 
     def as_json(self) -> dict[str, Any]:
-        return {"seed": self.seed, "parts": [_part_json(part, n) for n, part in enumerate(self.parts)]}
+        several = len({part.stream for part in self.parts}) > 1
+        return {"seed": self.seed, "parts": [_part_json(part, n, several) for n, part in enumerate(self.parts)]}
 
 
 def gallery(material: Material, data: Path, say: Callable[[str], None] = lambda line: None) -> Gallery:
@@ -105,10 +106,10 @@ def ranked_cases(runs: Sequence[Run], site: str) -> dict[str, str]:
     return dict(zip(RANKS.get(len(chosen), ()), chosen, strict=True))
 
 
-def _part_json(part: Part, number: int) -> dict[str, Any]:
+def _part_json(part: Part, number: int, several: bool) -> dict[str, Any]:
     return {
         "id": f"p{number}",
-        "title": f"{part.title} ({part.stream})",
+        "title": f"{part.title} ({part.stream})" if several else part.title,
         "after": part.after_label,
         "end": "at the end of the stream",
         "subjects": [_subject_json(shown, part) for shown in part.subjects],

@@ -91,7 +91,7 @@ def _page(material: Material, figures: Figures, paths: Sequence[Path], data: Pat
 def _patients(material: Material, page: dict[str, Any], data: Path | None, say: Say) -> dict[str, Any]:
     """Pictures of patients and scans for the viewer: nothing at all, unless they were asked for."""
     if data is None:
-        return {"pictures": False, "gallery": None, "viewer": None, "exemplar_pictures": {}}
+        return {"pictures": False, "phantoms": False, "gallery": None, "viewer": None, "exemplar_pictures": {}}
     from smg.report.gallery import exemplar_pictures, gallery
     from smg.report.viewer import viewer
 
@@ -99,6 +99,7 @@ def _patients(material: Material, page: dict[str, Any], data: Path | None, say: 
     shown = gallery(material, data, say)
     return {
         "pictures": True,
+        "phantoms": (data / "phantoms.json").is_file(),  # of nobody: `smg sites synth` leaves that file
         "gallery": shown.as_json() if shown.parts else None,
         "viewer": viewer(shown) if shown.parts else None,
         "exemplar_pictures": {part["slug"]: exemplar_pictures(part["folder"]) for part in page["buffer"]},

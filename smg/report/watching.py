@@ -87,7 +87,9 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
     steps = [e for e in events if e["event"] == "step"]
     last = steps[-1] if steps else {}
     when = events[-1].get("time") if events else None
-    told = {key: last[key] for key in ("round", "site", "iteration", "losses", "cosines") if key in last}
+    told: dict[str, Any] = {
+        key: last[key] for key in ("round", "site", "iteration", "losses", "cosines") if key in last
+    }
     told |= {"rounds": rounds, "iterations": iterations}
     silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT
     state = "failed" if _failed(folder) else "stopped" if silent else "under way"

@@ -66,7 +66,7 @@ def test_new_subjects_of_a_site_are_at_about_one_whatever_the_scale() -> None:
         ([], None),
         ([0.9], None),
         ([1.2, 0.9], 1.2),
-        ([*np.linspace(0.5, 1.5, 11), 7.0], 7.0),  # under 20, the largest
+        ([*np.linspace(0.5, 1.5, 11), 7.0], 7.0),  # too few: the largest
         (list(range(1, 20)), 19),  # ⌈0.95 · 20⌉ = 19
         (list(range(39, 0, -1)), 38),  # ⌈0.95 · 40⌉ = 38: one in twenty lies above
         (list(range(1, 101)), 96),  # ⌈0.95 · 101⌉ = 96

@@ -1,4 +1,4 @@
-"""The page's content, from made-up benches: what it says, what it leaves out, and what stands where there is nothing."""
+"""The page's content, from made-up benches: what it says, what it leaves out, what stands where nothing is."""
 
 from __future__ import annotations
 

@@ -47,6 +47,8 @@ const subjectTable = (data) => {
   const line = new Map(data.rows.map((row) => [row, data.words.map((_, column) => text(row, column)).join(" ").toLowerCase()]));
   const failed = (row) => row[WORDS + 1] === null || row[WORDS] < 50;
   const atEnd = (row) => text(row, 3) === data.ends[row[1]];
+  // A column that says the same in every row only takes room, which a phone has little of; site and subject stay.
+  const columns = data.heads.map((_, column) => column).filter((c) => c > 3 || data.words[c].length > 1);
   let shown = [];
 
   const compare = (a, b) => {
@@ -68,7 +70,7 @@ const subjectTable = (data) => {
     state.page = Math.min(state.page, pages - 1);
     const rows = shown.slice(state.page * PAGE, (state.page + 1) * PAGE).map((row) => {
       const tr = make("tr", failed(row) ? { class: "failed" } : {});
-      for (let c = 0; c < data.heads.length; c++) tr.append(make("td", {}, c < WORDS ? text(row, c) : number(row[c], c - WORDS)));
+      for (const c of columns) tr.append(c < WORDS ? make("td", { class: "text" }, text(row, c)) : make("td", {}, number(row[c], c - WORDS)));
       return tr;
     });
     $("#table tbody").replaceChildren(...rows);
@@ -77,9 +79,9 @@ const subjectTable = (data) => {
     $("#back").disabled = state.page === 0;
     $("#on").disabled = state.page >= pages - 1;
   };
-  const heads = data.heads.map((head, column) => {
-    const button = make("button", { type: "button" }, head);
-    const th = make("th", { scope: "col" }, button);
+  const heads = columns.map((column) => {
+    const button = make("button", { type: "button" }, data.heads[column]);
+    const th = make("th", column < WORDS ? { scope: "col", class: "text" } : { scope: "col" }, button);
     button.addEventListener("click", () => {
       state.down = state.column === column ? !state.down : false;
       state.column = column;
@@ -89,8 +91,8 @@ const subjectTable = (data) => {
     });
     return th;
   });
-  const mark = () => heads.forEach((th, column) => {
-    const button = th.firstChild;
+  const mark = () => heads.forEach((th, place) => {
+    const button = th.firstChild, column = columns[place];
     th.removeAttribute("aria-sort");
     button.textContent = data.heads[column];
     if (column !== state.column) return;
