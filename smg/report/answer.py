@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smg.report.runs import Run
-from smg.report.table import Cell, StreamTable
-
-BOUNDS = ("pooled", "per-site")  # they see every site's data, or have a network for each: no rivals, but a scale
+from smg.report.table import BOUNDS, Cell, StreamTable
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from smg.report.runs import Run
 
+BOUNDS = ("pooled", "per-site")  # they see every site's data, or have a network for each: no rivals, but a scale
 MEASURES = ("BM", "BT", "FM", "FT")
 METRICS = {"dsc": ("DSC %", 100.0, "higher"), "asd": ("ASD mm", 1.0, "lower")}
 # Of every measure, which way is better: forgetting less ASD or transferring more of it are signs of the same formula.
@@ -69,10 +70,11 @@ def _with_best(rows: dict[str, dict[tuple[str, str], Cell]]) -> dict[str, dict[t
     marked = {name: dict(row) for name, row in rows.items()}
     for metric, (_, _, better) in METRICS.items():
         for measure in MEASURES:
-            means = {name: cell.mean for name, row in rows.items() if (cell := row[metric, measure]).mean is not None}
+            rivals = {name: row[metric, measure].mean for name, row in rows.items() if name not in BOUNDS}
+            means = {name: mean for name, mean in rivals.items() if mean is not None}
             if len(means) < 2:
                 continue
-            best = (max if better == "higher" else min)(means, key=lambda name: means[name] or 0.0)
+            best = (max if better == "higher" else min)(means, key=lambda name: means[name])
             cell = rows[best][metric, measure]
             marked[best][metric, measure] = Cell(cell.mean, cell.spread, cell.seeds, best=True)
     return marked
