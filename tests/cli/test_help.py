@@ -22,7 +22,7 @@ def every_command(group: typer.Typer = app, above: tuple[str, ...] = ()) -> Iter
         yield from every_command(inner.typer_instance, (*above, str(inner.name)))
 
 
-@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+@pytest.mark.parametrize("words", list(every_command()), ids=" ".join)
 def test_every_command_has_an_example_and_can_be_hushed(words: tuple[str, ...]) -> None:
     result = smg(*words, "--help")
     assert result.returncode == 0

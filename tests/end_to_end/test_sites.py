@@ -8,13 +8,6 @@ from pathlib import Path
 from tests.cli.test_sites import smg
 
 
-def test_the_demo_makes_checks_and_draws_phantom_sites(tmp_path: Path) -> None:
-    result = smg("demo", "--out", tmp_path / "demo")
-    assert result.returncode == 0, result.stderr
-    assert "6 sites, 36 subjects, no faults" in result.stdout
-    assert (tmp_path / "demo" / "sites.png").stat().st_size > 100_000
-
-
 def test_the_real_sites_are_sound(real_data: Path) -> None:
     result = smg("sites", "check", real_data, "--json")
     assert result.returncode == 0

@@ -1,0 +1,38 @@
+"""The demo, cut short: phantoms drawn, two methods run, a picture, a page, and three lines that follow the numbers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from smg.report.runs import Run
+from tests.cli.test_sites import smg
+
+
+def test_the_demo_ends_with_a_picture_a_page_and_three_lines(desk: Path) -> None:
+    result = smg("demo", "--out", "demo", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines[:2]] == ["finetune", "sga+c"]
+    assert lines[2].startswith("On D, which neither had seen: finetune ")
+    assert (desk / "demo/demo.png").stat().st_size > 100_000
+    page = (desk / "demo/report.html").read_text()
+    assert "The pictures on this page are of phantoms" in page
+    assert "pictures of patients" not in page
+    assert "<title>" in page
+
+
+def test_it_says_forgotten_only_where_something_was() -> None:
+    sentences = import_module("smg.cli.demo").sentences
+    told = sentences([_run("finetune", 0.80, 0.45), _run("sga+c", 0.80, 0.78)])
+    assert told[0] == "finetune: learned A to a DSC of 80 %; after E and F, 45 %: it has forgotten 35 points of it."
+    assert told[1].endswith("78 %: it has not forgotten it, with 2 subjects of each hospital kept.")
+    assert told[2] == "On D, which neither had seen: finetune 50 %, sga+c 50 %."
+
+
+def _run(name: str, then: float, now: float) -> Run:
+    matrix: dict[str, Any] = {"A": {"A": then}, "F": {"A": now, "D": 0.5}}
+    stream = {"order": ["A", "E", "F"], "unseen": "D"}
+    config = {"replay": {"subjects": 2}}
+    return Run(Path(), {"name": name, "seed": 0, "stream": stream, "matrix": {"dsc": matrix}, "config": config})
