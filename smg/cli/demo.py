@@ -46,7 +46,7 @@ def demo(
     runs = [run for run in find_runs([out / "runs"]) if run.seed == seed]
     draw_demo(runs, out / "sites", out / "demo.png")
     print("\n".join(sentences(runs)))
-    write_report([run.folder for run in runs], out / "report.html", pictures=True, data=out / "sites", say=say)
+    write_report([out / "runs"], out / "report.html", pictures=True, data=out / "sites", say=say)
     print(f"The picture: {out / 'demo.png'}. All of it: {out / 'report.html'}")
 
 
