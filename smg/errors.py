@@ -12,6 +12,10 @@ class SmgError(Exception):
     """Something the user can mend. The command line prints its message, without a traceback, and exits 1."""
 
 
+class Misuse(SmgError):
+    """What was typed cannot be meant, whatever the files hold: exit 2."""
+
+
 def validation_line(error: ValidationError) -> str:
     """What is wrong with a configuration, in one line: `size: Input should be greater than or equal to 16`."""
     lines = []

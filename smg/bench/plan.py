@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.learner.config import LearnerConfig
 from smg.learner.configure import Tree, configuration, over, read_yaml
 from smg.sites.site import canonical
@@ -87,9 +87,9 @@ class Plan:
     def runs(self) -> list[PlannedRun]:
         """Seed by seed, so that the first seed's table is whole when the others are still to come."""
         if not self.streams:
-            raise SmgError("no stream is named: give --order SITE,SITE,... and --unseen SITE")
+            raise Misuse("no stream is named: give --order SITE,SITE,... and --unseen SITE")
         if not self.methods:
-            raise SmgError("no method is named: give --method NAME")
+            raise Misuse("no method is named: give --method NAME")
         return [
             PlannedRun(name, stream_name, stream, configuration(self.settings, made, {"seed": seed}), self.part)
             for seed in self.seeds or (0,)
@@ -135,7 +135,7 @@ def _ready(name: str) -> str:
     if name not in ready():
         close = get_close_matches(name, ready(), n=1)
         meant = f"did you mean {close[0]}? " if close else ""
-        raise SmgError(f"{name}: no such file, and no ready configuration; {meant}Ready are {', '.join(ready())}")
+        raise Misuse(f"{name}: no such file, and no ready configuration; {meant}Ready are {', '.join(ready())}")
     return str((_configs() / f"{name}.yaml").read_text())
 
 
@@ -200,5 +200,5 @@ def _seeds(told: Any, where: str) -> tuple[int, ...]:
 
 def _named(name: str, known: dict[str, StreamPlan], kind: str) -> StreamPlan:
     if name not in known:
-        raise SmgError(f"no {kind} {name!r}; there is {', '.join(known) or 'none'}")
+        raise Misuse(f"no {kind} {name!r}; there is {', '.join(known) or 'none'}")
     return known[name]

@@ -113,7 +113,7 @@ class Bench:
         folder = run.folder(self.folder)
         with replacing(folder / "run.yaml") as temporary:
             temporary.write_text(run.as_file())
-        threads = self.threads or max(1, cores() // self.workers)
+        threads = self.threads or int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // self.workers))
         command = [sys.executable, "-m", "smg", "run", "--quiet", str(folder / "run.yaml")]
         command += ["--data", str(self.data), "--out", str(folder), "--threads", str(threads), *self.options]
         errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process

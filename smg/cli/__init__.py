@@ -16,7 +16,9 @@ from smg.cli.options import speaking
 from smg.cli.predict import predict
 from smg.cli.report import report
 from smg.cli.watch import watch
-from smg.errors import SmgError, validation_line
+from smg.errors import Misuse, SmgError, validation_line
+
+MISUSE = 2
 
 app = typer.Typer(
     name="smg",
@@ -61,6 +63,8 @@ def main() -> None:
     terminal.set_loudness(0)
     try:
         app()
+    except Misuse as error:
+        _fail(str(error), MISUSE)
     except SmgError as error:
         _fail(str(error))
     except KeyboardInterrupt:
@@ -80,8 +84,8 @@ def main() -> None:
         _fail(f"{error.filename}: {error.strerror}")
 
 
-def _fail(message: str) -> None:
+def _fail(message: str, code: int = 1) -> None:
     if terminal.loudness > 0:
         traceback.print_exc()
     print(f"smg: {message}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(code)

@@ -11,7 +11,7 @@ import typer
 
 from smg.cli.options import Json, LeaveOut, Model, Settings, methods_by_prefix, ready_by_prefix, speaking
 from smg.cli.terminal import Teller, detail, print_json, print_table, progress, say
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 
 if TYPE_CHECKING:
     from smg.learner.config import LearnerConfig
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from smg.sites.site import Site
     from smg.sites.split import Split
 
+FEW = 3  # subjects, of which some part would be empty
 HELD = 3  # exit code of a round that harmed an earlier site
 
 SiteName = Annotated[str | None, typer.Option("--site", help="Which site, where the folder holds several.")]
@@ -62,15 +63,16 @@ def learn(
     given = _given(method, iterations, config, settings)
     learner = _learner(model, given, other_preparation, found, leave_out)
     detail(f"settings: {learner.config.model_dump_json()}")
-    record = learner.learn(
-        found,
-        split=_split(found, split),
-        again=again,
-        leave_out=leave_out,
-        tolerance=tolerance / 100,
-        told=Teller(learner.config.iterations),
-        say=say,
-    )
+    with Teller(learner.config.iterations) as told:
+        record = learner.learn(
+            found,
+            split=_split(found, split),
+            again=again,
+            leave_out=leave_out,
+            tolerance=tolerance / 100,
+            told=told,
+            say=say,
+        )
     if as_json:
         print_json(record)
     else:
@@ -103,7 +105,7 @@ def evaluate(
     from smg.learner.learner import Learner
 
     if part not in ("train", "validation", "test", "all"):
-        raise SmgError(f"--part {part}: it is train, validation, test or all")
+        raise Misuse(f"--part {part}: it is train, validation, test or all")
     learner = Learner(model)
     rows = []
     for path in data:
@@ -116,6 +118,8 @@ def evaluate(
         print_json(rows)
     else:
         _print_evaluation(rows)
+    if not rows:
+        raise SmgError(f"no subject in the {part} part; --part all takes every one")
 
 
 def history(model: Model, as_json: Json = False) -> None:
@@ -135,7 +139,7 @@ def history(model: Model, as_json: Json = False) -> None:
         return
     print_table(
         ("round", "site", "from", "when (UTC)", "method", "iterations", "trained on", "test DSC", "kept", ""),
-        [_history_row(record, journal, learner.current) for record in records],
+        [_history_row(record, learner.kept_in(record["round"]), journal, learner.current) for record in records],
     )
     for event in journal:
         if event["event"] in ("rolled back", "accepted", "dropped exemplars"):
@@ -207,7 +211,9 @@ def _learner(model: Path, given: list[dict[str, Any]], other: bool, site: Site, 
 
     if (model / "model.json").is_file():
         own = Learner(model).model["config"]
-        return Learner(model, configuration(own, *given), other)
+        learner = Learner(model, configuration(own, *given), other)
+        _prepare(site, learner.config, leave_out)
+        return learner
     if model.exists() and (not model.is_dir() or any(p.name != "lock" for p in model.iterdir())):
         raise SmgError(f"{model}: exists and holds no model; give a new folder")
     config = configuration(*given)
@@ -232,7 +238,12 @@ def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
     from smg.prepare.site import prepare_site
 
     with progress(f"preparing {site.name}", len(site.subjects)) as advance:
-        prepare_site(site, config.preparation, leave_out, progress=advance)
+        prepared = prepare_site(site, config.preparation, leave_out, progress=advance)
+    whole = {subject.case for subject in site.subjects} | {fault.subject for fault in site.faults}
+    if left := sorted(whole - {p.subject.case for p in prepared}):
+        say(f"left out: {', '.join(left)}; `smg sites check` says why")
+    if len(prepared) < FEW:
+        say(f"{site.name} has {len(prepared)} subjects: too few to train, validate and test with")
 
 
 def _sites(path: Path) -> list[Site]:
@@ -253,7 +264,7 @@ def _split(site: Site, path: Path | None) -> Split | None:
     return given_split(site, load_splits(path), path) if path else None
 
 
-def _history_row(record: dict[str, Any], journal: list[dict[str, Any]], current: int) -> tuple[str, ...]:
+def _history_row(record: dict[str, Any], kept: int, journal: list[dict[str, Any]], current: int) -> tuple[str, ...]:
     number, config = record["round"], record["config"]
     dates = [e["when"][:16] for e in journal if e.get("round") == number and e["event"] in ("learned", "held")]
     return (
@@ -265,14 +276,15 @@ def _history_row(record: dict[str, Any], journal: list[dict[str, Any]], current:
         str(config["iterations"]),
         str(record["subjects"]["train"]),
         _mean([row["classes"] for row in record["test"]]),
-        str(record["kept"].get(record["site"], {}).get("subjects", 0)),
+        str(kept),
         "current" if number == current else "held" if record["held"] else "",
     )
 
 
 def _print_round(record: dict[str, Any]) -> None:
     site = record["site"]
-    print(f"round {record['round']}: {site}, trained on {record['subjects']['train']} subjects")
+    count = record["subjects"]["train"]
+    print(f"round {record['round']}: {site}, trained on {count} subject{'s' * (count != 1)}")
     rows = [(f"{site} (test)", "-", _mean([row["classes"] for row in record["test"]]), "")]
     for earlier, dsc in record["earlier"].items():
         before, after = 100 * dsc["before"], 100 * dsc["after"]

@@ -12,7 +12,7 @@ import typer
 
 from smg.cli.options import LeaveOut, Settings, methods_by_prefix, ready_by_prefix
 from smg.cli.terminal import Teller, duration, print_json, print_table, renewing, say
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -61,7 +61,7 @@ def run(
         plan = plan.only(methods=["sga+c"])
     runs = plan.runs()
     if len(runs) > 1:
-        raise SmgError(
+        raise Misuse(
             f"{stream}: plans {len(runs)} runs; name one by --stream ({', '.join(plan.streams)}), "
             f"--method ({', '.join(plan.methods)}) and --seed, or do them all with `smg bench`"
         )
@@ -123,12 +123,12 @@ def _plan(
     if order:
         plan = replace(plan, streams={"stream": stream_plan(order.split(","), unseen)})
     elif unseen:
-        raise SmgError("--unseen goes with --order SITE,SITE,...")
+        raise Misuse("--unseen goes with --order SITE,SITE,...")
     elif not plan.streams:
-        raise SmgError(f"no stream is named: `smg {command} FILE`, or --data, --order and --unseen; see --help")
+        raise Misuse(f"no stream is named: `smg {command} FILE`, or --data, --order and --unseen; see --help")
     if part:
         if part not in ("test", "validation", "train"):
-            raise SmgError(f"--part {part}: it is test, validation or train")
+            raise Misuse(f"--part {part}: it is test, validation or train")
         plan = replace(plan, part=part)
     given = from_words(words or [])
     if "method" in given:
@@ -141,7 +141,7 @@ def _plan(
 def _data(plan: Plan, given: Path | None) -> Path:
     data = given or plan.data
     if data is None:
-        raise SmgError("where are the sites? Give --data DIR")
+        raise Misuse("where are the sites? Give --data DIR")
     if not data.exists():
         raise SmgError(f"{data}: no such folder")
     return data
@@ -183,10 +183,10 @@ def _run(
         leave_out=leave_out,
         name=planned.name,
         say=say,
-        told=Teller(config.iterations),
         listeners=[to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard else [],
     )
-    results = stream.run(out)
+    with Teller(config.iterations) as stream.told:
+        results = stream.run(out)
     with replacing(out / "run.yaml") as temporary:
         temporary.write_text(planned.as_file())
     return results
@@ -213,6 +213,7 @@ def go_through(work: Bench) -> None:
     from smg.bench.workers import results_of
 
     planned = len(work.plan.runs())
+    say(f"{planned} runs, {work.workers} at a time, into {work.folder}; follow them with `smg watch {work.folder}`")
 
     def finished(run: PlannedRun, fault: str | None) -> None:
         count = len(work.done) + len(work.failed)
@@ -225,7 +226,10 @@ def go_through(work: Bench) -> None:
             if live is not None:
                 live.update("\n".join(_lines(bench, planned)))
 
-        work.go(told, finished)
+        try:
+            work.go(told, finished)
+        except KeyboardInterrupt:
+            raise SmgError("stopped; the same command goes on where it was") from None
     for run, fault in work.failed:
         print(f"smg: {run.label}: {fault} (all it said: {run.folder(work.folder)}/failure.txt)", file=sys.stderr)
 
@@ -292,5 +296,5 @@ def _list(words: str | None) -> list[str] | None:
 
 def _seed(word: str) -> int:
     if not word.isdigit():
-        raise SmgError(f"--seeds: {word!r} is no whole number; give them as 0,1,2")
+        raise Misuse(f"--seeds: {word!r} is no whole number; give them as 0,1,2")
     return int(word)

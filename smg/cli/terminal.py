@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -61,13 +62,32 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
 
 
 class Teller:
-    """Iteration, loss, alignment and time left: a line that renews itself on a terminal, one every 10 s in a pipe."""
+    """Iteration, loss, alignment and time left: a line that renews itself on a terminal, one every 10 s in a pipe.
+
+    While it is open, Ctrl-C stops after the iteration under way, with a checkpoint; a second one stops at once.
+    """
 
     def __init__(self, iterations: int) -> None:
         self.iterations, self.renewing = iterations, renewing()
         self.begun, self.first, self.last = time.monotonic(), 0, 0.0
+        self.stopping = False
+
+    def __enter__(self) -> Teller:
+        self.before = signal.signal(signal.SIGINT, self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self.before)
+
+    def _stop(self, *_: object) -> None:
+        self.stopping = True
+        signal.signal(signal.SIGINT, self.before)
 
     def __call__(self, iteration: int, step: Step) -> None:
+        if self.stopping and iteration < self.iterations:
+            from smg.learner.round import Stopped
+
+            raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command goes on from there")
         now = time.monotonic()
         if iteration <= self.first or not self.last:  # a round begins, perhaps from a checkpoint
             self.begun, self.first, self.last = now, iteration, now
@@ -79,7 +99,8 @@ class Teller:
         left = (now - self.begun) / max(iteration - self.first, 1) * (self.iterations - iteration)
         loss = "  ".join(f"{name} {value:.3f}" for name, value in step.losses.items() if name in ("incoming", "replay"))
         cosines = "  ".join(f"{name.replace('_', ' ')} {value:+.2f}" for name, value in step.cosines.items())
-        line = f"iteration {iteration}/{self.iterations}  loss: {loss}  {cosines}  {duration(left)} left"
+        told = "  ".join(part for part in (f"loss: {loss}", cosines, f"{duration(left)} left") if part)
+        line = f"iteration {iteration}/{self.iterations}  {told}"
         if self.renewing:
             print(f"\r\033[K{line}", end="\n" if done else "", file=sys.stderr, flush=True)
         else:

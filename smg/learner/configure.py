@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from smg.errors import SmgError, validation_line
+from smg.errors import Misuse, SmgError, validation_line
 from smg.learner.config import LearnerConfig
 
 Tree = dict[str, Any]
@@ -24,7 +24,7 @@ def configuration(*layers: Tree) -> LearnerConfig:
     try:
         return LearnerConfig.model_validate(whole)
     except ValidationError as error:
-        raise SmgError(validation_line(error)) from None
+        raise Misuse(validation_line(error)) from None
 
 
 def read_yaml(path: Path) -> Tree:
@@ -47,7 +47,7 @@ def from_words(words: list[str]) -> Tree:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise SmgError(f"{word!r}: settings are given as key=value, such as network.width=8")
+            raise Misuse(f"{word!r}: settings are given as key=value, such as network.width=8")
         inner: Any = yaml.safe_load(value)
         for part in reversed(key.split(".")):
             inner = {part: inner}
@@ -70,7 +70,7 @@ def _check_keys(tree: Tree, model: type[BaseModel], above: tuple[str, ...]) -> N
         if key not in model.model_fields:
             close = get_close_matches(key, model.model_fields, n=1)
             meant = f"; did you mean {'.'.join([*above, close[0]])}?" if close else ""
-            raise SmgError(f"no setting {'.'.join([*above, key])!r}{meant}")
+            raise Misuse(f"no setting {'.'.join([*above, key])!r}{meant}")
         inner = model.model_fields[key].annotation
         if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, BaseModel) and key != "augment":
             if key != "labels":

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.distributed as distributed
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 import smg
@@ -57,10 +58,12 @@ class Learner:
         own = LearnerConfig.model_validate(self.model["config"])
         self.config = config or own
         if self.config.network != own.network:
-            raise SmgError(f"{folder}: the model's network is {own.network}, and cannot be changed")
+            changed = _changed(own.network, self.config.network)
+            raise SmgError(f"{folder}: the model's network cannot be changed ({changed}); make a new model")
         if self.config.preparation != own.preparation and not other_preparation:
             raise SmgError(
-                f"{folder}: scans were prepared otherwise before ({own.preparation}); ask for it to change that"
+                f"{folder}: scans were prepared otherwise before "
+                f"({_changed(own.preparation, self.config.preparation)}); --other-preparation does it all the same"
             )
         self._predictor: tuple[int, Predictor] | None = None  # with the round it is of
 
@@ -146,7 +149,7 @@ class Learner:
                 return done
             if site.name in self.sites and not again:
                 raise SmgError(
-                    f"site {site.name} was learned before (round {self._round_of(site.name)}); ask for it again"
+                    f"site {site.name} was learned before (round {self._round_of(site.name)}); --again learns it anew"
                 )
             prepared = prepare_site(site, self.config.preparation, leave_out)
             split = split or split_site(site.keep({p.subject.case for p in prepared}), self.config.seed)
@@ -308,6 +311,10 @@ class Learner:
         packed = {e["site"]: self.store.read_tensors(e["round"], "exemplars") for e in self.rounds()}
         return {site: {"subjects": len(t) // 2, "bytes": size_of(t)} for site, t in packed.items()}
 
+    def kept_in(self, number: int) -> int:
+        """How many subjects of a round's site are in the buffer today."""
+        return len(self.store.read_tensors(number, "exemplars")) // 2
+
     def _earlier(self, before: nn.Module, after: nn.Module) -> dict[str, dict[str, float]]:
         """What the round did to each earlier site's exemplars: their mean DSC before and after."""
         told = {}
@@ -365,6 +372,8 @@ class Learner:
 
     def accept(self, number: int) -> None:
         """Make a held round current."""
+        if number in [entry["round"] for entry in self.model["rounds"]] and not self.store.read_round(number)["held"]:
+            raise SmgError(f"{self.store.folder}: round {number} is not held; `smg rollback` goes back to it")
         self._make_current(number, "accepted")
 
     def _make_current(self, number: int, event: str) -> None:
@@ -398,6 +407,12 @@ def versions() -> dict[str, str | int]:
     """Of what made a result; with another number of threads, sums are rounded otherwise."""
     made = {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
     return {**made, "threads": torch.get_num_threads()}
+
+
+def _changed(before: BaseModel, now: BaseModel) -> str:
+    """`width 8, not 4`"""
+    old, new = before.model_dump(), now.model_dump()
+    return ", ".join(f"{key} {old[key]}, not {new[key]}" for key in old if old[key] != new[key])
 
 
 def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

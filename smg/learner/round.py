@@ -28,6 +28,10 @@ class Diverged(SmgError):
     """A loss or a gradient is no longer a number."""
 
 
+class Stopped(SmgError):
+    """Raised by whoever is told of an iteration, to stop after it: a checkpoint is kept."""
+
+
 @dataclass
 class Progress:
     """Where a round stands: all that is needed to go on, since every draw is a function of the iteration."""
@@ -75,7 +79,11 @@ class Training:
             if (iteration + 1) % self.config.validate_every == 0 or iteration + 1 == self.config.iterations:
                 self._validate()
             if told:
-                told(iteration + 1, step)
+                try:
+                    told(iteration + 1, step)
+                except Stopped:
+                    save()
+                    raise
             if time.monotonic() - last >= seconds:
                 save()
                 last = time.monotonic()

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.gradients.oracle import Gradient
 from smg.prepare.batches import Batch, Iteration
 
@@ -61,7 +61,7 @@ class Meta(Method):
 
     def __post_init__(self) -> None:
         if self.inner not in ("sgd", "adam"):
-            raise SmgError(f"inner: sgd or adam, not {self.inner!r}")
+            raise Misuse(f"inner: sgd or adam, not {self.inner!r}")
 
     def aligned(self, theta: Tensor, grad: Gradient, a: Batch, b: Batch, gamma: float) -> Tensor:
         """The gradient, to first order in γ, of  L_A + L_B - γ G_A · G_B.
@@ -131,9 +131,9 @@ def recipe(name: str, **options: Any) -> Recipe:
     if plain not in METHODS:
         close = get_close_matches(plain, METHODS, n=1)
         meant = f"did you mean {close[0]}? It is one of" if close else "it is one of"
-        raise SmgError(f"no method {name!r}; {meant} {', '.join(METHODS)}, and NAME+c for the comprehensive buffer")
+        raise Misuse(f"no method {name!r}; {meant} {', '.join(METHODS)}, and NAME+c for the comprehensive buffer")
     fields = [field.name for field in dataclasses.fields(METHODS[plain])]
     for option in options:
         if option not in fields:
-            raise SmgError(f"method {plain} has no option {option!r}; it has {', '.join(fields) or 'none'}")
+            raise Misuse(f"method {plain} has no option {option!r}; it has {', '.join(fields) or 'none'}")
     return Recipe(METHODS[plain](**options), "comprehensive" if name.endswith("+c") else "representative")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smg.errors import SmgError
+from smg.files import left_alone
 from smg.learner.events import LOG, read_events
 
 TAIL = 60_000  # bytes of a log's end that are looked at: a few hundred reports
@@ -92,7 +93,7 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
     }
     told |= {"rounds": rounds, "iterations": iterations}
     silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT
-    state = "failed" if _failed(folder) else "stopped" if silent else "under way"
+    state = "failed" if _failed(folder) else "stopped" if silent or left_alone(folder) else "under way"
     made = Watched(label, state, **told)
     return made if made.over else Watched(label, state, **told, seconds_left=_left(steps, made))
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,27 +87,40 @@ def test_a_split_can_be_given_as_a_file(folder: Path) -> None:
     assert "says nothing of site A" in smg("evaluate", "model", "sites/A", "--split", "split.json", cwd=folder).stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("learn", "model", "nowhere"), "nowhere: no such file or folder"),
-        (("learn", "model", "sites"), "holds 3 sites (A, B, C); name one of them"),
-        (("learn", "model", "sites/A"), "site A was learned before (round 1)"),
-        (("learn", "model", "sites/C", "--method", "sgaa"), "no method 'sgaa'; did you mean sga"),
-        (("learn", "model", "sites/C", "--set", "network.wdith=3"), "did you mean network.width?"),
-        (("learn", "model", "sites/C", "--set", "network.width=3"), "the model's network is"),
-        (("learn", "model", "sites/C", "--set", "preparation.size=24"), "scans were prepared otherwise before"),
-        (("learn", "sites", "sites/C"), "sites: exists and holds no model; give a new folder"),
-        (("learn", "new", "sites/A/Case00.nii.gz"), "a file, where a folder of sites or a .csv"),
-        (("history", "nowhere"), "nowhere: no model there; `smg learn nowhere SITE` makes one"),
-        (("rollback", "model", "7"), "model: no round 7; it has 1, 2"),
-        (("replay", "drop", "model", "Z"), "site Z was never learned; it has A, B"),
-        (("evaluate", "model", "sites/A", "--part", "tset"), "--part tset: it is train, validation, test or all"),
-    ],
-)
-def test_mistakes_get_one_line_and_exit_1(year: Path, words: tuple[str, ...], sentence: str) -> None:
-    result = smg(*words, cwd=year)
-    assert result.returncode == 1
-    assert sentence in result.stderr
-    assert "Traceback" not in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import smg.learner.round as training
+
+    whole, before = training.take_step, signal.getsignal(signal.SIGINT)
+
+    def interrupted(*words: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return whole(*words)
+
+    monkeypatch.setattr(training, "take_step", interrupted)
+    stopped = smg("learn", "model", "sites/C", "--tolerance", "100", cwd=folder)
+    assert stopped.returncode == 1
+    assert "smg: stopped at iteration 1 of 3; the same command goes on from there" in stopped.stderr
+    assert signal.getsignal(signal.SIGINT) is before
+    monkeypatch.setattr(training, "take_step", whole)
+    resumed = smg("learn", "model", "sites/C", "--tolerance", "100", cwd=folder)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on at iteration 1 of 3" in resumed.stderr
+
+
+def test_dropped_exemplars_are_not_told_as_kept(folder: Path) -> None:
+    smg("replay", "drop", "model", "A", cwd=folder)
+    row = next(line for line in smg("history", "model", cwd=folder).stdout.splitlines() if line.startswith("|1"))
+    assert [cell.strip() for cell in row.split("|")][-3] == "0"
+
+
+def test_what_is_left_out_and_what_is_too_little_is_told(folder: Path) -> None:
+    (folder / "sites/C/Case01_segmentation.nii.gz").unlink()
+    result = smg("learn", "model", "sites/C", "--leave-out", "--tolerance", "100", cwd=folder)
+    assert "left out: Case01; `smg sites check` says why" in result.stderr
+    shutil.copytree(folder / "sites/B", folder / "one/S")
+    for path in (folder / "one/S").glob("Case0[123]*"):
+        path.unlink()
+    assert "S has 1 subjects: too few" in smg("learn", "lone", "one/S", *TINY, cwd=folder).stderr
+    empty = smg("evaluate", "lone", "one/S", cwd=folder)
+    assert empty.returncode == 1
+    assert "no subject in the test part; --part all takes every one" in empty.stderr

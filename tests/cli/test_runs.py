@@ -91,7 +91,7 @@ def test_a_ready_configuration_serves_learn(desk: Path) -> None:
 
 def test_a_file_of_many_runs_is_not_one_run(desk: Path) -> None:
     result = smg("run", "prostate-lite", "--data", "sites", cwd=desk)
-    assert result.returncode == 1
+    assert result.returncode == 2
     assert "plans 60 runs; name one by --stream (A-first, F-first)" in result.stderr
 
 
