@@ -91,7 +91,7 @@ def test_another_preparation_is_refused_unless_asked_for_and_another_network_alw
     with pytest.raises(SmgError, match="scans were prepared otherwise before"):
         Learner(folder, other)
     assert Learner(folder, other, other_preparation=True).config.preparation.size == 24
-    with pytest.raises(SmgError, match=r"the model's network cannot be changed \\(width 4, not 5\\)"):
+    with pytest.raises(SmgError, match=r"the model's network cannot be changed \(width 4, not 5\)"):
         Learner(folder, LearnerConfig.model_validate(TINY | {"network": {"width": 5, "depth": 1}}))
     assert Learner(folder, LearnerConfig.model_validate(TINY | {"method": "jm"})).config.method == "jm"
 
