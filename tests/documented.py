@@ -14,18 +14,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.cli.test_model import TINY
 from tests.cli.test_sites import smg
 
 ROOT = Path(__file__).parents[1]
-SMALLER = [
-    word
-    for setting in (
-        "iterations=2", "batch=2", "preparation.size=16", "network.width=4", "network.depth=1", "validate_every=2",
-    )
-    for word in ("--set", setting)
-]  # fmt: skip
 FEWER = ["--methods", "jm", "--seeds", "0", "--workers", "1"]
-HELD = 3  # `learn` may well hold a round of two iterations
+HELD = 3  # `learn` may well hold a round of three iterations
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
@@ -60,7 +54,7 @@ def _try(command: str, folder: Path) -> None:
         return
     assert words[0] == "smg", f"{command}: only smg and make can be tried"
     trains = words[1] in ("learn", "run", "bench")
-    more = (SMALLER if trains else []) + (FEWER if words[1] == "bench" else [])
+    more = (TINY if trains else []) + (FEWER if words[1] == "bench" else [])
     result = smg(*words[1:], *more, cwd=folder)
     well = (0, HELD) if words[1] == "learn" else (0,)
     assert result.returncode in well, f"{command}: exit {result.returncode}\n{result.stderr}"

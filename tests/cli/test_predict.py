@@ -9,16 +9,9 @@ import numpy as np
 import pytest
 
 from smg.sites.volume import Volume, read_volume, write_volume
+from tests.cli.test_model import TINY
 from tests.cli.test_sites import smg
 from tests.conftest import affine, scan, write_site
-
-TINY = [
-    word
-    for setting in (
-        "iterations=3", "batch=2", "preparation.size=16", "network.width=4", "network.depth=1", "validate_every=2",
-    )
-    for word in ("--set", setting)
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
