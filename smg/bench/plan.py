@@ -110,7 +110,7 @@ class Plan:
         if streams:
             cut = replace(cut, streams={name: _named(name, self.streams, "stream") for name in streams})
         if methods:
-            cut = replace(cut, methods={name: self.methods.get(name, {"method": name}) for name in methods})
+            cut = replace(cut, methods={plain(name): self.methods.get(name, {"method": name}) for name in methods})
         return replace(cut, seeds=tuple(seeds)) if seeds else cut
 
 
@@ -168,6 +168,11 @@ def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
     return plan
 
 
+def plain(method: str) -> str:
+    """A method's name without the file it is in: `mine.py:mine` is `mine`."""
+    return method.rpartition(":")[2]
+
+
 def stream_plan(order: Sequence[str], unseen: str | None) -> StreamPlan:
     """A stream by its sites' names, under any of their aliases."""
     return StreamPlan(tuple(canonical(site) for site in order), canonical(unseen) if unseen else None)
@@ -182,10 +187,10 @@ def _stream(told: Any, where: str) -> StreamPlan:
 
 def _method(entry: Any, where: str) -> tuple[str, Tree]:
     if isinstance(entry, str):
-        return entry, {"method": entry}
+        return plain(entry), {"method": entry}
     if isinstance(entry, dict) and "method" in entry:
         made = dict(entry)
-        name = str(made.pop("name", made["method"]))
+        name = str(made.pop("name", plain(str(made["method"]))))
         if "/" in name or name.startswith("."):
             raise SmgError(f"{where}: {name!r} cannot be a folder's name; name the method otherwise")
         return name, made

@@ -25,6 +25,7 @@ from smg.files import locked, replacing, write_json
 from smg.learner.events import Standing, standing
 
 POLL = 0.5  # seconds between two looks at the workers
+PATIENCE = 15  # seconds a worker has for its last iteration and checkpoint
 Told = Callable[["Bench"], None]
 
 
@@ -80,9 +81,18 @@ class Bench:
                         self._look_at(worker, finished)
                     told(self)
             finally:
-                for worker in self.active:
-                    worker.process.kill()
-                    worker.process.wait()
+                self._stop()
+
+    def _stop(self) -> None:
+        """Let those under way stop after their iteration, with a checkpoint; who does not in time is killed."""
+        for worker in self.active:
+            worker.process.send_signal(signal.SIGINT)
+        for worker in self.active:
+            try:
+                worker.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                worker.process.kill()
+                worker.process.wait()
 
     def seconds_left(self) -> float | None:
         """For the whole bench, by the pace of each method's runs; of those not seen yet, by the mean of the others."""
@@ -113,7 +123,7 @@ class Bench:
         folder = run.folder(self.folder)
         with replacing(folder / "run.yaml") as temporary:
             temporary.write_text(run.as_file())
-        threads = self.threads or int(os.environ.get("OMP_NUM_THREADS") or max(1, cores() // self.workers))
+        threads = self.threads or _asked_for() or max(1, cores() // self.workers)
         command = [sys.executable, "-m", "smg", "run", "--quiet", str(folder / "run.yaml")]
         command += ["--data", str(self.data), "--out", str(folder), "--threads", str(threads), *self.options]
         errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
@@ -122,6 +132,7 @@ class Bench:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
+            start_new_session=True,  # a terminal's Ctrl-C is for the bench, which passes it on, once
             preexec_fn=_die_with_parent,
         )
         stands = self._stands(run)
@@ -169,6 +180,12 @@ def results_of(folder: Path) -> dict[str, Any] | None:
         return None
     told: dict[str, Any] = json.loads(path.read_text())
     return told
+
+
+def _asked_for() -> int:
+    """The threads that OpenMP's own variable names, if it does."""
+    word = os.environ.get("OMP_NUM_THREADS", "")
+    return int(word) if word.isdigit() else 0
 
 
 def cores() -> int:

@@ -112,14 +112,14 @@ def evaluate(
         for found in _sites(path):
             evaluated = learner.evaluate(found, part, _split(found, split), leave_out)
             rows += [{"site": found.name, **row.as_json()} for row in evaluated]
+    if not rows:
+        raise SmgError(f"no subject in the {part} part; --part all takes every one")
     if as_csv:
         _write_csv(as_csv, rows)
     if as_json:
         print_json(rows)
     else:
         _print_evaluation(rows)
-    if not rows:
-        raise SmgError(f"no subject in the {part} part; --part all takes every one")
 
 
 def history(model: Model, as_json: Json = False) -> None:

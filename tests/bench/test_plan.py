@@ -56,6 +56,19 @@ def test_a_plan_can_be_cut_and_given_other_methods(tmp_path: Path) -> None:
         plan = read_plan(write(tmp_path, GRID)).only(streams=["forth"])
 
 
+def test_a_method_of_one_s_own_goes_by_its_name(tmp_path: Path) -> None:
+    code = "from smg.methods import JM, register\n@register('{0}')\nclass Mine(JM): pass\n"
+    (tmp_path / "mine.py").write_text(code.format("mine"))
+    named = f"{tmp_path}/mine.py:mine+c"
+    plans = [
+        read_plan(write(tmp_path, GRID)).only(methods=[named]),
+        read_plan(write(tmp_path, f"methods: ['{named}']")),
+    ]
+    for plan in plans:
+        assert plan.methods == {"mine+c": {"method": named}}
+    assert plans[0].runs()[0].folder(Path("out")) == Path("out/there/mine+c/seed-4")
+
+
 def test_its_settings_serve_a_single_model_too(tmp_path: Path) -> None:
     one = read_plan(write(tmp_path, "method: jm\nseed: 3\nbatch: 2"))
     assert one.layer() == {"method": "jm", "seed": 3, "batch": 2}

@@ -86,6 +86,22 @@ def test_a_killed_bench_takes_its_runs_along(tmp_path: Path, data: Path) -> None
     wait_for(lambda: free(run))  # its worker is gone
 
 
+def test_ctrl_c_stops_a_bench_with_a_checkpoint(tmp_path: Path, data: Path) -> None:
+    grid(tmp_path, methods=["finetune"], iterations=100_000)
+    out = tmp_path / "out"
+    words = [str(tmp_path / "grid.yaml"), "--data", str(data), "--out", str(out)]
+    command = [sys.executable, "-m", "smg", "bench", *words]
+    bench = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    run = out / "stream/finetune/seed-0"
+    wait_for(lambda: '"step"' in ((run / "log.jsonl").read_text() if (run / "log.jsonl").exists() else ""))
+    bench.send_signal(signal.SIGINT)
+    _, said = bench.communicate(timeout=60)
+    assert bench.returncode == 1
+    assert said.splitlines()[-1] == "smg: stopped; the same command goes on where it was"
+    assert list((run / "model/progress").iterdir())
+    assert free(run)
+
+
 def test_other_settings_need_another_folder_but_methods_may_join(tmp_path: Path, data: Path) -> None:
     out = tmp_path / "out"
     gone_through(Bench(grid(tmp_path, methods=["finetune"]), out, data, workers=1))

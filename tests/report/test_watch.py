@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from smg.cli import app
 from smg.errors import SmgError
+from smg.files import locked
 from smg.report.watching import watch, watch_all
 from tests.report.benches import make_bench, make_run
 
@@ -47,6 +49,20 @@ def test_a_silent_run_is_stopped_and_a_failed_one_failed(tmp_path: Path) -> None
     (run / "failure.txt").write_text("out of memory\n")
     assert watch(run, [run]).state == "failed"
     os.utime(run / "failure.txt", (0, 0))  # begun again since
+    assert watch(run, [run]).state == "under way"
+
+
+def test_a_run_whose_process_is_gone_is_stopped_at_once(tmp_path: Path) -> None:
+    run = under_way(tmp_path / "run", 5)
+    with locked(run):
+        assert watch(run, [run]).state == "under way"
+    assert watch(run, [run]).state == "stopped"  # it left in peace
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True
+    )
+    (run / "lock").write_text(f"process {gone.stdout.strip()} on {socket.gethostname()}\n")  # it was killed
+    assert watch(run, [run]).state == "stopped"
+    (run / "lock").write_text("process 1 on another-machine\n")  # of which nothing is known
     assert watch(run, [run]).state == "under way"
 
 
