@@ -1,10 +1,11 @@
-"""What `smg predict` costs beside the bare network on the same slices, and its memory for 2 and for 8 scans.
+"""What `smg predict` costs beside the bare network on the same slices, and its memory for few and for many scans.
 
     python benchmarks/predict.py
 
 Phantom scans of 384 x 384, packed, are read, prepared, predicted, put back, cut to their largest component, measured
 against the sites learned and written; then the network alone passes over the same prepared slices. CPU time of all
-threads, the two taking turns in one process. Peak memory is that of `predict` in processes of its own.
+threads, the two taking turns in one process. Peak memory is that of `predict` in processes of its own, with a small
+network, from as many scans on as fill its pipeline.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from smg.sites.phantom import PROTOCOLS, draw
 from smg.sites.volume import Volume, write_volume
 
 SIZE, SLICES = 384, 20
+FEW, MANY = 8, 24  # scans: the few fill the pipeline already
 
 
 def write_scans(folder: Path, count: int, slices: int, masks: bool = False) -> None:
@@ -103,6 +105,16 @@ def peak(folder: Path, count: int) -> float:
     return float(subprocess.check_output(call, text=True).splitlines()[-1])
 
 
+def memory(folder: Path) -> tuple[float, float]:
+    """Peaks with few and with many scans, by a small network: what grows, if anything, is the scans in flight."""
+    make_model(folder, width=8)
+    write_scans(folder / "scans", FEW, SLICES)
+    for path in sorted((folder / "scans").glob("*.nii.gz")):
+        for copy in range(1, MANY // FEW):
+            os.link(path, path.with_name(f"copy{copy}-{path.name}"))
+    return peak(folder, FEW), peak(folder, MANY)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=32)
@@ -120,15 +132,17 @@ def main() -> None:
         folder = Path(name)
         os.environ["SMG_CACHE"] = str(folder / "cache")
         make_model(folder, arguments.width)
-        write_scans(folder / "scans", 8, SLICES)
-        few, many = peak(folder, 2), peak(folder, 8)
-        print(f"peak memory: {few:.0f} MiB with 2 scans, {many:.0f} with 8 (ratio {many / few:.2f})", flush=True)
+        write_scans(folder / "scans", arguments.scans, SLICES)
+        few, many = memory(folder / "small")
+        print(
+            f"peak memory: {few:.0f} MiB with {FEW} scans, {many:.0f} with {MANY} (ratio {many / few:.2f})", flush=True
+        )
         told = beside_the_network(folder, arguments.scans, arguments.repeats)
     shape = f"{SIZE} x {SIZE} x {SLICES}, width {arguments.width}"
     print(f"{shape}: the network {told['network_seconds']:.2f} CPU s a scan, predict {told['predict_seconds']:.2f}: "
           f"{100 * (told['predict_over_network'] - 1):+.1f} %")  # fmt: skip
     if arguments.json:
-        print(json.dumps(told | {"2 scans": few, "8 scans": many, "memory_ratio": many / few}))
+        print(json.dumps(told | {f"{FEW} scans": few, f"{MANY} scans": many, "memory_ratio": many / few}))
 
 
 if __name__ == "__main__":
