@@ -22,6 +22,7 @@ from torch.func import functional_call
 
 from smg.allocator import keep_freed_memory
 from smg.errors import SmgError
+from smg.gradients.compiled import compiled, told_of_compiler
 from smg.gradients.flat import flatten, pieces, trainable
 from smg.networks.loss import segmentation_loss
 from smg.prepare.batches import Batch
@@ -63,6 +64,7 @@ class Oracle:
     loss: Loss = segmentation_loss
     micro_batch: int | None = None  # rows that fit in memory at once; more are done in turns, with the same result
     precision: Precision = "float32"  # of the passes, on a GPU; Θ and gradients stay as they are
+    compile: bool = False  # the passes' kernels fused by torch.compile; Hessian products stay as they are
     scale: Callable[[Tensor], Tensor] | None = None  # the optimiser's, for preconditioned inner steps
     place: tuple[int, ...] = (0, 0, 0)  # (seed, round, iteration): what dropout draws from
     answers: list[Answer] = field(default_factory=list)
@@ -75,6 +77,7 @@ class Oracle:
         if self.theta.device.type == "cpu":
             keep_freed_memory()
         self.network.train()
+        self._forward = compiled(self.network) if self.compile else self.network
         # Looked up once: to go through the modules again in every pass would cost it two per cent on a small network.
         self._own, self._buffers = trainable(self.network), dict(self.network.named_buffers())
         self._tied = len(list(self.network.named_parameters(remove_duplicate=False))) > len(
@@ -89,7 +92,7 @@ class Oracle:
     def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
         leaves, total, loss = self._leaves(theta), None, theta.new_zeros(())
         for samples, weight in self._turns(batch):
-            share = self._loss(leaves, samples, virtual=theta is not self.theta) * weight
+            share = self._loss(self._forward, leaves, samples, virtual=theta is not self.theta) * weight
             gradient = _gradient(share, leaves)
             total, loss = gradient if total is None else total.add_(gradient), loss + share.detach()
         return self._agreed(torch.zeros_like(theta) if total is None else total, loss, batch, theta)
@@ -97,7 +100,7 @@ class Oracle:
     def linear(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         leaves, total, loss = self._leaves(theta), torch.zeros_like(theta), theta.new_zeros(())
         for samples, weight in self._turns(batch):
-            share = self._loss(leaves, samples, virtual=theta is not self.theta) * weight
+            share = self._loss(self.network, leaves, samples, virtual=theta is not self.theta) * weight
             total, loss = total + _gradient(share, leaves, create_graph=True), loss + share.detach()
 
         def hessian(vector: Tensor) -> Tensor:
@@ -127,16 +130,19 @@ class Oracle:
             return dict(self._own)
         return {name: piece.requires_grad_() for name, piece in pieces(self._own, theta.detach()).items()}
 
-    def _loss(self, leaves: dict[str, Tensor], samples: Samples, virtual: bool) -> Tensor:
+    def _loss(self, forward: nn.Module, leaves: dict[str, Tensor], samples: Samples, virtual: bool) -> Tensor:
         """The mean loss over the samples, as a function of Θ."""
         images = samples.images.to(self.theta.device, self.theta.dtype, non_blocking=True)
         labels = samples.labels.to(self.theta.device, non_blocking=True)
-        with self._dropout(), torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16"):
+        half = torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16")
+        with self._dropout(), half, told_of_compiler() if self.compile else contextlib.nullcontext():
             if virtual:  # statistics may move in copies only
-                buffers = {name: buffer.clone() for name, buffer in self._buffers.items()}
-                logits = functional_call(self.network, leaves | buffers, (images,), tie_weights=self._tied)
+                given = leaves | {name: buffer.clone() for name, buffer in self._buffers.items()}
+                if forward is not self.network:
+                    given = {f"_orig_mod.{name}": tensor for name, tensor in given.items()}
+                logits = functional_call(forward, given, (images,), tie_weights=self._tied)
             else:
-                logits = self.network(images)
+                logits = forward(images)
         return self.loss(logits, labels).mean()
 
     def _agreed(self, gradient: Tensor, loss: Tensor, batch: Batch, theta: Tensor) -> Tensor:

@@ -50,6 +50,7 @@ class LearnerConfig(BaseModel):
     largest_component: bool = Field(True, description="keep only the largest component of each class")
     micro_batch: int | None = Field(None, ge=1, description="slices that fit in memory at once, if a batch does not")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of the passes, on a GPU")
+    compile: bool = Field(False, description="fuse the passes' kernels by torch.compile; needs a C++ compiler")
 
     @model_validator(mode="before")
     @classmethod

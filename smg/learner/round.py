@@ -62,7 +62,9 @@ class Training:
     def __post_init__(self) -> None:
         config = self.config
         self.method = config.recipe().method
-        self.oracle = Oracle(self.network, micro_batch=config.micro_batch, precision=config.precision)
+        self.oracle = Oracle(
+            self.network, micro_batch=config.micro_batch, precision=config.precision, compile=config.compile
+        )
         self.opt = Optimiser(self.oracle.theta, config.optimiser)
         if self.moments:
             self.opt.load(self.moments)
