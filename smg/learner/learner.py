@@ -112,13 +112,13 @@ class Learner:
             network.load_state_dict(self.store.read_tensors(number, "weights"))
         return network
 
-    def network_for(self, site: str) -> nn.Module:
-        """The network that answers for a site: the current one, or the site's own where every site has one."""
+    def network_for(self, site: str, number: int | None = None) -> nn.Module:
+        """The network that answers for a site: the round's, or the site's own where every site has one by then."""
         if self.config.recipe().method.one_network_a_site:
-            for entry in self.rounds():
+            for entry in self.rounds(number):
                 if entry["site"] == site:
                     return self.network(entry["round"])
-        return self.network()
+        return self.network(number)
 
     def replay(self) -> dict[str, list[Prepared]]:
         """The exemplars of every site learned so far."""
@@ -339,14 +339,19 @@ class Learner:
     # --- asking, looking back, taking back ----------------------------------------------------------------------------
 
     def evaluate(
-        self, site: Site, part: str = "test", split: Split | None = None, leave_out: bool = False
+        self,
+        site: Site,
+        part: str = "test",
+        split: Split | None = None,
+        leave_out: bool = False,
+        number: int | None = None,
     ) -> list[Evaluated]:
-        """Every subject of a site's part (`all` for the whole site), measured on its own grid."""
+        """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
         prepared = prepare_site(site, self.config.preparation, leave_out)
         if part != "all":
             split = split or split_site(site.keep({p.subject.case for p in prepared}), self.config.seed)
             prepared = [p for p in prepared if p.subject.case in split[part]]
-        return self._measured(self.network_for(site.name), prepared)
+        return self._measured(self.network_for(site.name, number), prepared)
 
     def predict(self, scan: Volume) -> Prediction:
         """The mask of a scan, on the scan's own grid, and how far the scan is from each site learned."""

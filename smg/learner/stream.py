@@ -80,7 +80,7 @@ class Stream:
                     told=self._telling_steps(tell, number, name),
                     say=self.say,
                 )
-            rows += self._evaluated(folder, learner, number, name, splits, tell)
+            rows += self._evaluated(folder, learner, number, splits, tell)
         results = self.results(rows)
         if first_process():
             write_json(folder / "results.json", results)
@@ -127,25 +127,28 @@ class Stream:
         return Learner.create(folder / "model", self.config)
 
     def _evaluated(
-        self, folder: Path, learner: Learner, number: int, name: str, splits: dict[str, Split], tell: Listener
+        self, folder: Path, learner: Learner, number: int, splits: dict[str, Split], tell: Listener
     ) -> list[dict[str, Any]]:
         """The rows of one round, from its file where they were made before."""
-        path = folder / "evaluations" / f"{number:03d}.json"
+        path = folder / "evaluations" / self.part / f"{number:03d}.json"
         if path.exists():
             kept: list[dict[str, Any]] = json.loads(path.read_text())
             return kept
-        if learner.current != number:
-            raise SmgError(f"{path}: missing, and the model has gone on since; delete {folder} to run it anew")
-        rows = []
-        for site in self.rounds:
-            for row in learner.evaluate(self.sites[site], self.part, splits[site], self.leave_out):
-                rows.append({"round": name, "site": site, **row.as_json()})
+        rows = self.evaluate(learner, number, splits)
         if first_process():
             write_json(path, rows)
-        first = self.config.preparation.labels.names[0]
+        name, first = self.rounds[number - 1], self.config.preparation.labels.names[0]
         means = {metric: _jsonable(self._matrix(rows, metric, first)[name]) for metric in METRICS}
         tell({"event": "evaluation", "round": number, "site": name, **means})
         return rows
+
+    def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[dict[str, Any]]:
+        """Every subject of every site's part, by the network of a round, now or long after it."""
+        return [
+            {"round": self.rounds[number - 1], "site": site, **row.as_json()}
+            for site in self.rounds
+            for row in learner.evaluate(self.sites[site], self.part, splits[site], self.leave_out, number)
+        ]
 
     def results(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Everything a table, a figure or another program needs; the first class's, where there are several."""

@@ -325,6 +325,17 @@ def test_a_stream_fills_the_matrix_and_reads_the_measures_off_it(data: Path, tmp
     assert json.loads((tmp_path / "run" / "split.json").read_text())["seed"] == 0
 
 
+@pytest.mark.parametrize("method", ["jm", "per-site"])
+def test_rounds_are_evaluated_long_after_and_on_another_part(data: Path, tmp_path: Path, method: str) -> None:
+    results = tiny_stream(data, method=method).run(tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "evaluations")
+    assert tiny_stream(data, method=method).run(tmp_path / "run") == results
+    other = tiny_stream(data, method=method)
+    other.part = "validation"
+    rows = other.run(tmp_path / "run")["subjects"]
+    assert not {(r["site"], r["subject"]) for r in rows} & {(r["site"], r["subject"]) for r in results["subjects"]}
+
+
 def test_a_stream_with_zones(data: Path, tmp_path: Path) -> None:
     stream = tiny_stream(data, preparation={"size": 16, "labels": {"gland": 1, "other": 2}})
     results = stream.run(tmp_path / "run")

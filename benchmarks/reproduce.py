@@ -1,0 +1,49 @@
+"""Makes published runs again by their own command and compares every number, to the last bit.
+
+    python benchmarks/reproduce.py results/prostate-lite/A-first/jm/seed-0 --data data/prostate
+
+A run goes on with as many threads as its `results.json` names. The exit code is 1 where anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+NUMBERS = ("subjects", "matrix", "measures", "missing")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders with results.json and run.yaml")
+    parser.add_argument("--data", type=Path, required=True, help="the folder of sites")
+    options = parser.parse_args()
+    differ = False
+    for run in options.runs:
+        then = json.loads((run / "results.json").read_text())
+        now = again(run, options.data, then["versions"]["threads"])
+        apart = [key for key in NUMBERS if now[key] != then[key]]
+        made = {key: (value, now["versions"][key]) for key, value in then["versions"].items()}
+        other = ", ".join(f"{key} {a}, now {b}" for key, (a, b) in made.items() if a != b)
+        print(f"{run}: {'differs in ' + ', '.join(apart) if apart else 'the same to the bit'}{other and f' ({other})'}")
+        differ |= bool(apart)
+    sys.exit(differ)
+
+
+def again(run: Path, data: Path, threads: int) -> dict[str, Any]:
+    """The results of `smg run RUN/run.yaml`, in a folder that is thrown away."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "smg", "run", "--quiet", str(run / "run.yaml"), "--data", str(data)]
+        command += ["--threads", str(threads), "--out", f"{folder}/run"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        results: dict[str, Any] = json.loads(Path(folder, "run", "results.json").read_text())
+        return results
+
+
+if __name__ == "__main__":
+    main()
