@@ -35,7 +35,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(options.bench / "bench.json", options.out / "bench.json")
     for run in find_runs([options.bench]):
-        place = options.out / run.folder.relative_to(options.bench.resolve()) / "results.json"
+        place = options.out / run.folder.relative_to(options.bench) / "results.json"
         if place.exists():
             continue
         told, split = run.results["stream"], run.folder / "split.json"

@@ -56,7 +56,7 @@ def paired_differences(runs: Sequence[Run], reference: str, draws: int = DRAWS, 
             for metric, (_, scale, _) in METRICS.items():
                 for measure in MEASURES:
                     strata = [_apart(here[method, s], here[reference, s], metric, measure) for s in seeds]
-                    if one := _interval([x for x in strata if x], scale, draws, seed):
+                    if one := interval([x for x in strata if x], scale, draws, seed):
                         subjects = sum(len(site) for stratum in strata for site in stratum)
                         found.append(Difference(stream, method, metric, measure, *one, len(seeds), subjects))
     return found
@@ -75,7 +75,7 @@ def values_of(run: Run, metric: str, measure: str) -> Values:
     order, unseen = stream["order"], stream["unseen"]
     last = order[-1]
     learned = {"BM": order, "BT": order[:-1]}.get(measure, [unseen] if unseen else [])
-    table = _by_round(run, metric)
+    table = by_round(run, metric)
     values: Values = {}
     for site in learned:
         end = table.get((last, site), {})
@@ -89,7 +89,7 @@ def values_of(run: Run, metric: str, measure: str) -> Values:
     return values
 
 
-def _by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
+def by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
     """(round, site) -> subject -> value, of the first class; where there is no value, no entry."""
     table: dict[tuple[str, str], dict[str, float]] = {}
     for row in run.results["subjects"]:
@@ -99,7 +99,7 @@ def _by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
     return table
 
 
-def _interval(
+def interval(
     strata: Sequence[Sequence[np.ndarray]], scale: float, draws: int, seed: int
 ) -> tuple[float, float, float] | None:
     """Mean, and 2.5th and 97.5th percentile over bootstrap draws: of seeds, and of subjects within site and seed."""
