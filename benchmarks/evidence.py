@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from smg.bench.plan import ready
 from smg.cli.runs import REFERENCE
 from smg.report.paired import by_round, interval, paired_differences, to_markdown, values_of
 from smg.report.runs import Run, find_runs
@@ -46,12 +49,21 @@ class Claim:
     papers: Callable[[Paper, str], float | None] = lambda paper, stream: None
 
 
+def values(run: Run, measure: str) -> dict[str, dict[str, float]]:
+    """DSC, site by site and subject by subject: of FM over all that the unseen site has (benchmarks/afterwards.py)."""
+    more = run.folder / "unseen.json"
+    if measure != "FM" or not more.exists():
+        return values_of(run, "dsc", measure)
+    rows = json.loads(more.read_text())
+    return {rows[0]["site"]: {row["subject"]: next(iter(row["classes"].values()))["dsc"] for row in rows}}
+
+
 def of_measure(method: str, measure: str, sign: int, says: str) -> Claim:
     """A method's own measure is above (sign 1) or below zero (sign -1)."""
 
     def strata(runs: Sequence[Run]) -> Strata:
         return [
-            [sign * np.array(list(site.values())) for site in values_of(run, "dsc", measure).values()]
+            [sign * np.array(list(site.values())) for site in values(run, measure).values()]
             for run in runs
             if run.name == method
         ]
@@ -64,7 +76,7 @@ def over(method: str, rival: str, measure: str, says: str) -> Claim:
     """A method's measure is above a rival's: higher is better for all four of DSC."""
 
     def strata(runs: Sequence[Run]) -> Strata:
-        return paired(runs, method, rival, lambda run: values_of(run, "dsc", measure))
+        return paired(runs, method, rival, lambda run: values(run, measure))
 
     def papers(paper: Paper, stream: str) -> float:
         return paper[stream, method, "dsc", measure] - paper[stream, rival, "dsc", measure]
@@ -75,14 +87,14 @@ def over(method: str, rival: str, measure: str, says: str) -> Claim:
 def along(method: str, which: int, sign: int, says: str) -> Claim:
     """From the first round to the last of the stream, DSC on a site (0 the first, -1 the unseen) rises or falls."""
 
-    def values(run: Run) -> dict[str, dict[str, float]]:
+    def change(run: Run) -> dict[str, dict[str, float]]:
         order, unseen = run.results["stream"]["order"], run.results["stream"]["unseen"]
         site, table = [*order, unseen][which], by_round(run, "dsc")
         first, last = table[order[0], site], table[order[-1], site]
         return {site: {case: sign * (last[case] - first[case]) for case in last if case in first}}
 
     def strata(runs: Sequence[Run]) -> Strata:
-        return [[np.array(list(site.values())) for site in values(run).values()] for run in runs if run.name == method]
+        return [[np.array(list(site.values())) for site in change(run).values()] for run in runs if run.name == method]
 
     where = "first site" if which == 0 else "unseen site"
     return Claim(says, f"{method}, {where}, {'fall' if sign < 0 else 'rise'} from first to last round", strata)
@@ -91,24 +103,22 @@ def along(method: str, which: int, sign: int, says: str) -> Claim:
 def at_all_lengths(method: str, rival: str, which: int, says: str) -> Claim:
     """Over the rounds after the first, DSC on a site is above a rival's."""
 
-    def values(run: Run) -> dict[str, dict[str, float]]:
+    def level(run: Run) -> dict[str, dict[str, float]]:
         order, unseen = run.results["stream"]["order"], run.results["stream"]["unseen"]
         site, table = [*order, unseen][which], by_round(run, "dsc")
         rounds = [table[name, site] for name in order[1:]]
         return {site: {case: float(np.mean([r[case] for r in rounds])) for case in rounds[0]}}
 
     def strata(runs: Sequence[Run]) -> Strata:
-        return paired(runs, method, rival, values)
+        return paired(runs, method, rival, level)
 
     where = "first site" if which == 0 else "unseen site"
     return Claim(says, f"{method} - {rival}, {where}, mean over rounds 2 to T", strata)
 
 
-def paired(
-    runs: Sequence[Run], method: str, rival: str, values: Callable[[Run], dict[str, dict[str, float]]]
-) -> Strata:
+def paired(runs: Sequence[Run], method: str, rival: str, of: Callable[[Run], dict[str, dict[str, float]]]) -> Strata:
     """Subject by subject, for the seeds that both methods have."""
-    ours, theirs = ({run.seed: values(run) for run in runs if run.name == name} for name in (method, rival))
+    ours, theirs = ({run.seed: of(run) for run in runs if run.name == name} for name in (method, rival))
     both = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
     sites = [[[x - b[s][case] for case, x in a[s].items() if case in b[s]] for s in a] for a, b in both]
     return [[np.array(site) for site in seed if site] for seed in sites]
@@ -228,36 +238,60 @@ def stream_of(run: Run) -> str:
 BESIDE = {"prostate-lite-ablations": ("jm", "c-meta", "g-meta", "sga", "sga+c")}  # of prostate-lite, in the same table
 
 
+FOLDERS = (
+    "The table is here as [CSV](table.csv) and [LaTeX](table.tex) too. In each run's folder are its numbers, subject "
+    "by subject, its split, and the `run.yaml` that makes it again:"
+)
+
+
 def bench_page(bench: Path, paper: Paper) -> str:
     """A bench's README."""
     runs = find_runs([bench])
-    made, count = runs[0].results["versions"], len(runs)
+    made, count, part = runs[0].results["versions"], len(runs), runs[0].results["part"]
+    example = runs[-1].folder.relative_to(bench)
+    source = bench.name if bench.name in ready() else f"benchmarks/{bench.name}.yaml"
+    about = [
+        f"{count} runs of `smg bench {source} --data DIR --threads {made['threads']}`, torch {made['torch']},",
+        f"measured on the {part} parts.",
+        "Mean ± standard deviation over seeds. In bold the best mean of a column.",
+    ]
+    differences = ""
     if bench.name in BESIDE:
         main = find_runs([bench.with_name("prostate-lite")])
         runs = [run for run in main if run.name in BESIDE[bench.name]] + runs
         apart = to_markdown(paired_differences(runs, REFERENCE), REFERENCE).strip()
-        differences, paper = f"Differences to `{REFERENCE}`:\n\n{apart}\n\n", {}
+        differences = f"Differences to `{REFERENCE}`, paired over subjects and seeds:\n\n{apart}\n\n"
+        about.append(f"{', '.join(f'`{name}`' for name in BESIDE[bench.name])} are prostate-lite's.")
+        paper = {}
+    elif part == "validation":
+        paper = {}
     else:
-        differences = (
-            f"[differences.md](differences.md) has the differences to `{REFERENCE}`, paired over subjects and seeds,\n"
-            "with 95 % intervals: trust these before bold type.\n\n"
+        about.append("In brackets the paper's own numbers, of six sites at 384 x 384.")
+        about.append("`pooled` and `per-site` are no rivals but a scale.")
+        about.append(
+            f"[differences.md](differences.md) has the differences to `{REFERENCE}`, paired over subjects and seeds, "
+            "with 95 % intervals: trust these before bold type."
         )
-    brackets = "; in brackets the paper's own numbers, of six sites at 384 x 384" if paper else ""
-    example = runs[-1].folder.relative_to(bench)
+    page = ""
+    if (bench / "report.html").exists():
+        page = (
+            "[report.html](report.html) is the page that `smg report` makes of it (curves over the sequence, matrices, "
+            "what the buffer chose, what the objective did), and [report_figures](report_figures) has its figures. "
+        )
     return f"""# {bench.name}
 
-{count} runs of `smg bench {bench.name} --data DIR --threads {made["threads"]}`, torch {made["torch"]}. Mean ± standard
-deviation over seeds{brackets}. In bold the best mean of a column. `pooled` and `per-site` are no rivals but a scale.
+{wrapped(" ".join(about))}
 
 {beside_the_paper(runs, paper)}
 
-{differences}Here are also the [page](report.html) that `smg report` makes of it (curves over the sequence, matrices,
-what the buffer chose, what the objective did), its [figures](report_figures), the tables as [CSV](table.csv) and
-[LaTeX](table.tex), and in each run's folder its numbers, subject by subject, its split, and the `run.yaml` that
-makes it again:
+{differences}{wrapped(page + FOLDERS)}
 
     python benchmarks/reproduce.py "results/{bench.name}/{example}" --data DIR
 """
+
+
+def wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
 
 
 def pages(results: Path) -> dict[Path, str]:

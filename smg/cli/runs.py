@@ -262,10 +262,18 @@ def _measured(results: dict[str, Any] | None) -> str:
 
 
 def print_bench(folder: Path) -> None:
-    """The table in the paper's form: here, and as Markdown, LaTeX and CSV in the folder; and the report."""
+    """The table in the paper's form, here and in the folder, differences, and the report."""
+    from smg.report.page import write_report
+
+    if write_tables(folder):
+        write_report([folder], folder / "report.html", say=say)
+        print(f"report: {folder}/report.html")
+
+
+def write_tables(folder: Path) -> bool:
+    """The table in the paper's form, here and in the folder as Markdown, LaTeX and CSV; differences. Is there a run?"""
     from smg.files import replacing
     from smg.report import paired
-    from smg.report.page import write_report
     from smg.report.runs import find_runs
     from smg.report.table import cells, columns, paper_tables, to_csv, to_latex, to_markdown
 
@@ -279,15 +287,13 @@ def print_bench(folder: Path) -> None:
     for suffix, written in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
         with replacing(folder / f"table.{suffix}") as temporary:
             temporary.write_text(written(tables))
-    if not tables:
-        return
-    print(f"tables: {folder}/table.md, table.tex, table.csv")
+    if tables:
+        print(f"tables: {folder}/table.md, table.tex, table.csv")
     if differences := paired.paired_differences(runs, REFERENCE):
         with replacing(folder / "differences.md") as temporary:
             temporary.write_text(paired.to_markdown(differences, REFERENCE))
         print(f"differences to {REFERENCE}, paired over subjects and seeds: {folder}/differences.md")
-    write_report([folder], folder / "report.html", say=say)
-    print(f"report: {folder}/report.html")
+    return bool(tables)
 
 
 def _list(words: str | None) -> list[str] | None:

@@ -1,0 +1,61 @@
+"""What finished runs' networks do beyond the test parts; nothing is trained.
+
+    python benchmarks/afterwards.py runs/prostate-lite --data data/prostate
+
+Into each run's folder, where they are not there yet:
+
+    validation.json   as results.json, on the validation parts: what settings may be chosen by
+    unseen.json       the network of the stream's last round on the unseen site's training and test parts, subject by
+                      subject: all of them are unseen by then, so FM needs not be judged by the few of the test part
+                      alone; the validation part is left out, since settings were chosen by it
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from smg.files import write_json
+from smg.learner.config import LearnerConfig
+from smg.learner.learner import Learner
+from smg.learner.stream import Stream
+from smg.report.runs import Run, find_runs
+from smg.sites.layouts import find_sites
+from smg.sites.site import Site
+from smg.sites.split import given_split, load_splits
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bench", type=Path, help="the bench's folder, models and all")
+    parser.add_argument("--data", type=Path, required=True, help="the folder of sites")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    sites = find_sites(options.data)
+    for run in find_runs([options.bench]):
+        if not (run.folder / "unseen.json").exists():
+            evaluate(run, sites)
+            print(run.folder, flush=True)
+
+
+def evaluate(run: Run, sites: dict[str, Site]) -> None:
+    told, split = run.results["stream"], run.folder / "split.json"
+    config = LearnerConfig.model_validate(run.results["config"])
+    stream = Stream(sites, told["order"], told["unseen"], config, part="validation", name=run.name)
+    splits = {name: given_split(sites[name], load_splits(split), split) for name in stream.rounds}
+    learner, last = Learner(run.folder / "model"), len(stream.order)
+    rows = [row for n in range(1, len(stream.rounds) + 1) for row in stream.evaluate(learner, n, splits)]
+    write_json(run.folder / "validation.json", stream.results(rows))
+    unseen = told["unseen"]
+    measured = [
+        {"site": unseen, "part": part, **row.as_json()}
+        for part in ("train", "test")
+        for row in learner.evaluate(sites[unseen], part, splits[unseen], number=last)
+    ]
+    write_json(run.folder / "unseen.json", measured)
+
+
+if __name__ == "__main__":
+    main()
