@@ -42,8 +42,8 @@ class LearnerConfig(BaseModel):
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     keep_optimiser: bool = Field(False, description="go on with the optimiser's moments in the next round")
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
-    select: Literal["last", "best"] = Field(
-        "last", description="which weights close a round: best is by validation DSC"
+    select: Literal["last", "best", "average"] = Field(
+        "last", description="weights that close a round: the last, the best on validation, or its second half's mean"
     )
     validate_every: int = Field(1000, ge=1, description="iterations between two points of the validation curve")
     log_every: int = Field(50, ge=1, description="iterations between two reports of losses and alignment")

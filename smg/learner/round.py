@@ -40,6 +40,7 @@ class Progress:
     curve: list[dict[str, float]] = field(default_factory=list)  # validation DSC
     log: list[dict[str, Any]] = field(default_factory=list)  # losses, norms and cosines
     best: dict[str, Tensor] = field(default_factory=dict)  # weights, where the best are asked for
+    mean: dict[str, Tensor] = field(default_factory=dict)  # weights so far in the round's second half, where it is
 
     @property
     def best_dice(self) -> float:
@@ -78,6 +79,7 @@ class Training:
         for iteration in range(self.progress.iteration, self.config.iterations):
             step = self._step(iteration)
             self.progress.iteration = iteration + 1
+            self._average()
             if (iteration + 1) % self.config.validate_every == 0 or iteration + 1 == self.config.iterations:
                 self._validate()
             if told:
@@ -116,6 +118,19 @@ class Training:
             self.progress.log.append({"iteration": iteration + 1, **step.as_json()})
         return step
 
+    def _average(self) -> None:
+        """Θ̄, the mean of Θ (and of batch norm's statistics) over the second half of the round, which closes it."""
+        n = self.progress.iteration - self.config.iterations // 2
+        if self.config.select != "average" or n < 1:
+            return
+        moving = {name: b for name, b in self.network.named_buffers() if b.is_floating_point()}
+        moving["theta"] = self.oracle.theta
+        for name, now in moving.items():
+            mean = self.progress.mean.setdefault(name, torch.zeros_like(now))
+            mean += (now - mean) / n
+            if self.progress.iteration == self.config.iterations:
+                now.copy_(mean)
+
     def _validate(self) -> None:
         if not self.validation:
             return
@@ -132,10 +147,11 @@ class Training:
     # --- a checkpoint -------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Weights, moments and the best weights so far; iteration, curve and log."""
+        """Weights, moments, the best weights and the mean so far; iteration, curve and log."""
         tensors = {f"weights.{name}": t for name, t in self.network.state_dict().items()}
         tensors |= {f"moments.{name}": t for name, t in self.opt.state().items()}
         tensors |= {f"best.{name}": t for name, t in self.progress.best.items()}
+        tensors |= {f"mean.{name}": t for name, t in self.progress.mean.items()}
         copied = {name: t.detach().clone().cpu() for name, t in tensors.items()}
         about = {"iteration": self.progress.iteration, "curve": self.progress.curve, "log": self.progress.log}
         return copied, about
@@ -146,7 +162,8 @@ class Training:
         device = self.oracle.theta.device
         # Adam keeps its count of steps on the CPU unless it is fused on a GPU; torch sorts that out on the first step.
         self.opt.load({name: t.to(device) for name, t in _under("moments.", tensors).items()})
-        self.progress = Progress(about["iteration"], about["curve"], about["log"], _under("best.", tensors))
+        mean = {name: t.to(device) for name, t in _under("mean.", tensors).items()}
+        self.progress = Progress(about["iteration"], about["curve"], about["log"], _under("best.", tensors), mean)
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

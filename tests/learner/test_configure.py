@@ -36,7 +36,7 @@ def test_channels_and_classes_follow_from_the_preparation() -> None:
         (["method=sgaa"], "no method 'sgaa'; did you mean sga?"),
         (["options.gama=1"], "method sga has no option 'gama'"),
         (["augment=wild"], "there is no augmentation preset 'wild'"),
-        (["select=first"], "select: Input should be 'last' or 'best'"),
+        (["select=first"], "select: Input should be 'last', 'best' or 'average'"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], sentence: str) -> None:

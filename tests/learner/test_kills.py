@@ -40,7 +40,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 CASES = [(name, {"method": name}) for name in METHODS]
 CASES[0] = ("finetune", {"method": "finetune", "select": "best", "keep_optimiser": True})
-CASES.append(("sga+c", {"method": "sga+c", "augment": "strong", "network": {"width": 4, "depth": 1, "norm": "batch"}}))
+BATCH_NORM = {"width": 4, "depth": 1, "norm": "batch"}
+CASES.append(("sga+c", {"method": "sga+c", "augment": "strong", "select": "average", "network": BATCH_NORM}))
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)

@@ -152,6 +152,19 @@ def test_prediction_is_a_mask_on_the_scans_grid_and_evaluation_tells_it(taught: 
     assert len(taught.evaluate(Site.find(data, "C"))) == 1
 
 
+def test_the_mean_of_the_second_half(data: Path, tmp_path: Path) -> None:
+    def weights(iterations: int, select: str = "last") -> list[torch.Tensor]:
+        network = {"width": 4, "depth": 1, "norm": "batch"}
+        made = learner(tmp_path / f"{select} {iterations}", iterations=iterations, network=network, select=select)
+        made.learn(Site.find(data, "A"))
+        return [tensor.double() for tensor in _weights(made) if tensor.is_floating_point()]
+
+    trajectory = [weights(iterations) for iterations in (3, 4, 5)]  # a round that stops earlier has the same steps
+    for ours, passed in zip(weights(5, "average"), zip(*trajectory, strict=True), strict=True):
+        assert torch.allclose(ours, torch.stack(passed).mean(dim=0), rtol=1e-5, atol=1e-7)
+        assert not torch.equal(ours, passed[-1])
+
+
 def test_the_best_weights_by_validation(data: Path, tmp_path: Path) -> None:
     last = learner(tmp_path / "last", iterations=12, validate_every=1, optimiser={"rate": 0.05})
     best = learner(tmp_path / "best", iterations=12, validate_every=1, optimiser={"rate": 0.05}, select="best")
