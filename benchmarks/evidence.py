@@ -182,7 +182,15 @@ def claims_table(runs: Sequence[Run], paper: Paper) -> str:
         says = claim.says if claim.says != before else ""
         before = claim.says
         lines.append(f"| {says} | {claim.what} | {told[0]} | {told[1]} | {_whole(verdicts)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"Of {'; '.join(_seeds(runs, stream) for stream in STREAMS)}."])
+
+
+def _seeds(runs: Sequence[Run], stream: str) -> str:
+    """How many seeds the methods have of a stream."""
+    here = [run.name for run in runs if stream_of(run) == stream]
+    counts = sorted({here.count(name) for name in here}) or [0]
+    told = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    return f"{stream}, {told} seed{'s' * (counts != [1])} of {len(set(here))} methods"
 
 
 def _whole(verdicts: dict[str, str]) -> str:
