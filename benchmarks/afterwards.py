@@ -7,7 +7,7 @@ Into each run's folder, where they are not there yet:
     validation.json   as results.json, on the validation parts: what settings may be chosen by
     unseen.json       the network of the stream's last round on the unseen site's training and test parts, subject by
                       subject: all of them are unseen by then, so FM needs not be judged by the few of the test part
-                      alone; the validation part is left out, since settings were chosen by it
+                      alone; its validation part is left out
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def main() -> None:
     torch.set_num_threads(1)
     sites = find_sites(options.data)
     for run in find_runs([options.bench]):
-        if not (run.folder / "unseen.json").exists():
+        done, of = run.folder / "unseen.json", run.folder / "results.json"
+        if not done.exists() or done.stat().st_mtime < of.stat().st_mtime:
             evaluate(run, sites)
             print(run.folder, flush=True)
 

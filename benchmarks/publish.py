@@ -28,7 +28,8 @@ def main() -> None:
     parser.add_argument("--numbers", action="store_true", help="no page, no figures")
     options = parser.parse_args()
     runs = find_runs([options.bench])
-    options.out.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(options.out, ignore_errors=True)
+    options.out.mkdir(parents=True)
     shutil.copyfile(options.bench / "bench.json", options.out / "bench.json")
     for run in runs:
         place = options.out / run.folder.relative_to(options.bench)

@@ -2,7 +2,8 @@
 
     python benchmarks/reproduce.py results/prostate-lite/A-first/jm/seed-0 --data data/prostate
 
-A run goes on with as many threads as its `results.json` names. The exit code is 1 where anything differs.
+A run goes on with as many threads as its `results.json` names; processor, compiler and torch must be of the same kind.
+The exit code is 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 NUMBERS = ("subjects", "matrix", "measures", "missing")
+UNSEEN = "unseen.json"  # by benchmarks/afterwards.py
 
 
 def main() -> None:
@@ -26,8 +28,10 @@ def main() -> None:
     differ = False
     for run in options.runs:
         then = json.loads((run / "results.json").read_text())
-        now = again(run, options.data, then["versions"]["threads"])
+        now, unseen = again(run, options.data, then["versions"]["threads"])
         apart = [key for key in NUMBERS if now[key] != then[key]]
+        if (run / UNSEEN).exists() and json.loads((run / UNSEEN).read_text()) != unseen:
+            apart.append(UNSEEN)
         made = {key: (value, now["versions"][key]) for key, value in then["versions"].items()}
         other = ", ".join(f"{key} {a}, now {b}" for key, (a, b) in made.items() if a != b)
         print(f"{run}: {'differs in ' + ', '.join(apart) if apart else 'the same to the bit'}{other and f' ({other})'}")
@@ -35,14 +39,16 @@ def main() -> None:
     sys.exit(differ)
 
 
-def again(run: Path, data: Path, threads: int) -> dict[str, Any]:
-    """The results of `smg run RUN/run.yaml`, in a folder that is thrown away."""
+def again(run: Path, data: Path, threads: int) -> tuple[dict[str, Any], list[Any]]:
+    """The results of `smg run RUN/run.yaml`, and what was measured afterwards, in a folder that is thrown away."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "smg", "run", "--quiet", str(run / "run.yaml"), "--data", str(data)]
         command += ["--threads", str(threads), "--out", f"{folder}/run"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        results: dict[str, Any] = json.loads(Path(folder, "run", "results.json").read_text())
-        return results
+        more = [sys.executable, str(Path(__file__).with_name("afterwards.py")), folder, "--data", str(data)]
+        subprocess.run(more, check=True, stdout=subprocess.DEVNULL)
+        results, unseen = (json.loads(Path(folder, "run", name).read_text()) for name in ("results.json", UNSEEN))
+        return results, unseen
 
 
 if __name__ == "__main__":

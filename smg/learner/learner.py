@@ -409,9 +409,9 @@ class Learner:
 
 
 def versions() -> dict[str, str | int]:
-    """Of what made a result; with another number of threads, sums are rounded otherwise."""
+    """Of what made a result; with other threads, or on a processor with other vectors, sums are rounded otherwise."""
     made = {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
-    return {**made, "threads": torch.get_num_threads()}
+    return {**made, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}
 
 
 def _changed(before: BaseModel, now: BaseModel) -> str:

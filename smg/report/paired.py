@@ -6,8 +6,13 @@ both. Every measure is linear in the subjects' values,
     BM  mean over learned sites s, over subjects of s, of  a[T]        FM  mean over the unseen site's subjects of  a[T]
     BT  mean over s < T, over subjects of s, of  a[T] - a[s]           FT  the same of  a[T] - a[T+1]
 
-so a difference of measures is the mean of differences. An interval resamples seeds, and within each seed the subjects
-of each site: it speaks of other splits, initialisations and patients of these hospitals, not of other hospitals.
+so a difference of measures is the mean of differences. Its 95 % interval is that of
+
+    mean  +  patients' deviation  +  t(n - 1) s / √n
+
+over draws. Patients are weighted at random (a Bayesian bootstrap), each alike in all seeds whose split has it. Seeds
+are too few to be drawn from: their n means have the standard deviation s, and t is Student's. One seed has no such
+term: its interval speaks of other patients only. It is wide on purpose: s holds chance among patients, too.
 """
 
 from __future__ import annotations
@@ -55,18 +60,18 @@ def paired_differences(runs: Sequence[Run], reference: str, draws: int = DRAWS, 
                 continue
             for metric, (_, scale, _) in METRICS.items():
                 for measure in MEASURES:
-                    strata = [_apart(here[method, s], here[reference, s], metric, measure) for s in seeds]
-                    if one := interval([x for x in strata if x], scale, draws, seed):
-                        subjects = sum(len(site) for stratum in strata for site in stratum)
+                    pairs = [[values_of(here[name, s], metric, measure) for name in (method, reference)] for s in seeds]
+                    strata = [apart(*pair) for pair in pairs]
+                    if one := interval(strata, scale, draws, seed):
+                        subjects = sum(len(site) for stratum in strata for site in stratum.values())
                         found.append(Difference(stream, method, metric, measure, *one, len(seeds), subjects))
     return found
 
 
-def _apart(run: Run, reference: Run, metric: str, measure: str) -> list[np.ndarray]:
-    """For each site, the differences of the subjects that both runs have a value for."""
-    ours, theirs = values_of(run, metric, measure), values_of(reference, metric, measure)
-    sites = [[v - theirs[s][case] for case, v in of.items() if case in theirs.get(s, {})] for s, of in ours.items()]
-    return [np.array(site) for site in sites if site]
+def apart(ours: Values, theirs: Values) -> Values:
+    """The differences of the subjects that both have a value for."""
+    both = {site: [case for case in of if case in theirs.get(site, {})] for site, of in ours.items()}
+    return {site: {case: ours[site][case] - theirs[site][case] for case in cases} for site, cases in both.items()}
 
 
 def values_of(run: Run, metric: str, measure: str) -> Values:
@@ -100,24 +105,31 @@ def by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
 
 
 def interval(
-    strata: Sequence[Sequence[np.ndarray]], scale: float, draws: int, seed: int
+    seeds: Sequence[Values], scale: float = 1.0, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, float, float] | None:
-    """Mean, and 2.5th and 97.5th percentile over bootstrap draws: of seeds, and of subjects within site and seed."""
-    if not strata:
+    """The mean over seeds, sites and subjects, and its 95 % interval."""
+    there = [{site: of for site, of in values.items() if of} for values in seeds]
+    there = [values for values in there if values]
+    if not there:
         return None
     rng = np.random.default_rng(seed)
-    mean = float(np.mean([np.mean([site.mean() for site in sites]) for sites in strata]))
-    total = np.zeros(draws)
-    for _ in strata:  # as many seeds are drawn as there are
-        drawn = np.stack([_resampled(sites, rng, draws) for sites in strata])
-        total += drawn[rng.integers(len(strata), size=draws), np.arange(draws)]
-    low, high = np.percentile(total / len(strata), (2.5, 97.5))
-    return scale * mean, scale * float(low), scale * float(high)
+    patients = sorted({(site, case) for values in there for site, of in values.items() for case in of})
+    weight = {patient: rng.exponential(size=draws) for patient in patients}
+    means = np.array([np.mean([np.mean(list(of.values())) for of in values.values()]) for values in there])
+    total = np.mean([_weighted(values, weight) for values in there], axis=0)
+    if len(means) > 1:
+        total += rng.standard_t(len(means) - 1, size=draws) * means.std(ddof=1) / np.sqrt(len(means))
+    low, high = np.percentile(total, (2.5, 97.5))
+    return scale * float(means.mean()), scale * float(low), scale * float(high)
 
 
-def _resampled(sites: Sequence[np.ndarray], rng: np.random.Generator, draws: int) -> np.ndarray:
-    means = [site[rng.integers(len(site), size=(draws, len(site)))].mean(axis=1) for site in sites]
-    return np.mean(means, axis=0)
+def _weighted(values: Values, weight: dict[tuple[str, str], np.ndarray]) -> np.ndarray:
+    """The mean over sites of the weighted mean over subjects, for every draw."""
+    sites = []
+    for site, of in values.items():
+        w = np.stack([weight[site, case] for case in of])
+        sites.append((w * np.array(list(of.values()))[:, None]).sum(axis=0) / w.sum(axis=0))
+    return np.asarray(np.mean(sites, axis=0))
 
 
 def to_markdown(differences: Sequence[Difference], reference: str) -> str:
