@@ -298,7 +298,7 @@ def beside_the_paper(runs: Sequence[Run], paper: Paper) -> str:
         for name, row in table.rows.items():
             seeds = ", ".join(map(str, table.seeds[name]))
             keys = [(stream, name, metric, measure) for metric in METRICS for measure in MEASURES]
-            theirs = [f"<br>({paper[key]})" if key in paper else "" for key in keys]
+            theirs = [f"<br>({paper[key]:.2f})" if key in paper else "" for key in keys]
             ours = [_shown(cell, digits, fair) for cell, digits in cells(row)]
             lines.append(f"| {name} | {seeds} | " + " | ".join(map("".join, zip(ours, theirs, strict=True))) + " |")
         parts.append("\n".join(lines))
