@@ -14,12 +14,6 @@ from smg.gradients.oracle import Oracle
 from tests.toys import iteration
 
 
-@pytest.fixture(autouse=True)
-def _fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    torch.compiler.reset()
-
-
 def assert_close(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-13)
 
@@ -47,21 +41,21 @@ def test_compiled_gradients_are_the_plain_ones_at_any_theta() -> None:
     assert_close(fused(fused.theta, batch), plain(plain.theta, batch))
 
 
-def test_compiled_anew_the_bits_are_the_same(tmp_path: Path) -> None:
-    def gradient(cache: Path) -> torch.Tensor:
-        cache.mkdir()
-        torch.compiler.reset()
-        with fresh_cache(dir=str(cache), delete=False):
-            ours = Oracle(network(), compile=True)
-            gradient = ours(ours.theta + 0.01, iteration().incoming)
-        assert any(cache.rglob("*.so"))
-        return gradient
-
-    assert torch.equal(gradient(tmp_path / "one"), gradient(tmp_path / "two"))
-
-
-def test_without_a_compiler_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+def gradient() -> torch.Tensor:
+    torch.compiler.reset()
     ours = Oracle(network(), compile=True)
-    with pytest.raises(SmgError, match=r"compile: the network cannot be compiled .*; install g\+\+, or set compile=fa"):
-        ours(ours.theta, iteration().incoming)
+    return ours(ours.theta + 0.01, iteration().incoming)
+
+
+def test_compiled_anew_the_bits_are_the_same(tmp_path: Path) -> None:
+    before = gradient()
+    with fresh_cache(dir=str(tmp_path), delete=False):
+        assert torch.equal(gradient(), before)
+    assert any(tmp_path.rglob("*.so"))
+
+
+def test_without_a_compiler_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("no-such-compiler",))
+    line = r"compile: the network cannot be compiled .*; install g\+\+, or set compile=false"
+    with fresh_cache(dir=str(tmp_path)), pytest.raises(SmgError, match=line):
+        gradient()
