@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 from pathlib import Path
 
 from smg.cli.runs import write_tables
@@ -28,7 +29,10 @@ def main() -> None:
     parser.add_argument("--numbers", action="store_true", help="no page, no figures")
     options = parser.parse_args()
     runs = find_runs([options.bench])
-    shutil.rmtree(options.out, ignore_errors=True)
+    if options.out.exists():  # what was published before goes; nothing else may
+        if not (options.out / "bench.json").exists() or any(options.out.rglob("model.json")):
+            sys.exit(f"{options.out}: not a published bench; give another folder")
+        shutil.rmtree(options.out)
     options.out.mkdir(parents=True)
     shutil.copyfile(options.bench / "bench.json", options.out / "bench.json")
     for run in runs:

@@ -17,7 +17,7 @@ term: its interval speaks of other patients only. It is wide on purpose: s holds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,13 +138,24 @@ def to_markdown(differences: Sequence[Difference], reference: str) -> str:
     heads = [f"{measure} {METRICS[metric][0]}" for metric in METRICS for measure in MEASURES]
     for stream in dict.fromkeys(d.stream for d in differences):
         here = {(d.method, d.metric, d.measure): d for d in differences if d.stream == stream}
-        lines = [f"**{stream.replace('|', 'unseen')}**: minus {reference}, with 95 % intervals", ""]
+        lines = [
+            f"**{stream.replace('|', 'unseen')}**: minus {reference}, with 95 % intervals, {_seeds(here.values())}",
+            "",
+        ]
         lines += ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
         for method in dict.fromkeys(name for name, _, _ in here):
             cells = [_cell(here.get((method, metric, measure))) for metric in METRICS for measure in MEASURES]
             lines.append(f"| {method} | " + " | ".join(cells) + " |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _seeds(here: Iterable[Difference]) -> str:
+    """Over how many seeds; a single one has no word for what another run would have given."""
+    counts = sorted({d.seeds for d in here})
+    if counts == [1]:
+        return "1 seed: of chance among patients, not of chance among runs"
+    return f"{counts[0]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
 
 
 def _cell(one: Difference | None) -> str:

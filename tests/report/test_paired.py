@@ -63,6 +63,7 @@ def test_a_shift_of_all_subjects_is_certain_and_no_shift_is_not() -> None:
     assert bm.certain
     text = to_markdown(paired_differences([base, worse], "sga+c"), "sga+c")
     assert "| jm | **-5.0 [-5.0, -5.0]** |" in text
+    assert "1 seed: of chance among patients, not of chance among runs" in text
 
 
 @pytest.mark.parametrize("among_seeds", [0.0, 0.2])
