@@ -124,7 +124,7 @@ class Training:
         if self.config.select != "average" or n < 1:
             return
         moving = {name: b for name, b in self.network.named_buffers() if b.is_floating_point()}
-        moving["theta"] = self.oracle.theta
+        moving["all parameters"] = self.oracle.theta  # no buffer can be called so
         for name, now in moving.items():
             mean = self.progress.mean.setdefault(name, torch.zeros_like(now))
             mean += (now - mean) / n
