@@ -18,7 +18,7 @@ PALETTE = (
     ("#6b5bb5", "#b3a5f5"),
     ("#5f6368", "#b8bcc2"),
 )
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d")
 DASHES: tuple[tuple[int, tuple[float, ...]], ...] = ((0, ()), (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (5, 1.4, 1.2, 1.4)))
 INK, FAINT, GRID = "#1b1f24", "#59616b", "#d5d9de"  # text, lesser text, lines of the grid
 LINES_CHOSEN = ("sga+c", "finetune")  # the paper's own and the one it is measured against keep their colours
@@ -40,10 +40,11 @@ class Look:
 def looks(names: Sequence[str]) -> dict[str, Look]:
     """A look for each method; those with a colour of their own first, the others in the order they come."""
     ranked = sorted(dict.fromkeys(names), key=lambda n: LINES_CHOSEN.index(n) if n in LINES_CHOSEN else 9)
-    made = {}
+    made, kept, count = {}, len(LINES_CHOSEN), len(PALETTE)
     for place, name in enumerate(ranked):
-        turn = place % len(PALETTE)
-        made[name] = Look(turn, PALETTE[turn][0], MARKERS[turn], DASHES[(turn + place // len(PALETTE)) % len(DASHES)])
+        turn = place if place < count else kept + (place - count) % (count - kept)  # the chosen's colours come once
+        dash = DASHES[(turn + (place >= count)) % len(DASHES)]
+        made[name] = Look(turn, PALETTE[turn][0], MARKERS[place % len(MARKERS)], dash)
     return {name: made[name] for name in names}
 
 
