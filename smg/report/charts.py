@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from smg.report.style import FAINT, INK, MARKERS, PALETTE, Look
-from smg.report.table import Cell, StreamTable
+from smg.report.table import StreamTable
 from smg.sites.formats import Array
 
 HEAT = "cividis"  # the same to every reader, colour-blind or not
@@ -24,49 +24,17 @@ def legend_below(axis: Any, columns: int = 4) -> None:
 
 
 def draw_measures(axis: Any, table: StreamTable, style: Mapping[str, Look]) -> None:
-    """Each method a point: BM across, FM up, bars for the spread over seeds; its name beside it."""
-    points = {name: (row["dsc", "BM"], row["dsc", "FM"]) for name, row in table.rows.items()}
-    points = {name: both for name, both in points.items() if both[0].mean is not None and both[1].mean is not None}
-    for name, (across, up) in points.items():
-        look = style[name]
-        axis.errorbar(across.mean, up.mean, xerr=across.spread, yerr=up.spread, color=look.colour, marker=look.marker,
-                      ms=9, elinewidth=1.2, capsize=2.5, mec="none", label=name)  # fmt: skip
+    """Each method a point: BM across, FM up, bars for the spread over seeds."""
+    for name, row in table.rows.items():
+        across, up, look = row["dsc", "BM"], row["dsc", "FM"], style[name]
+        if across.mean is not None and up.mean is not None:
+            axis.errorbar(across.mean, up.mean, xerr=across.spread, yerr=up.spread, color=look.colour, ls="none",
+                          marker=look.marker, ms=8, mew=0, elinewidth=1, capsize=2, label=name)  # fmt: skip
     axis.set_xlabel("memory: BM, DSC % over the sites learned")
     axis.set_ylabel("generalisation: FM, DSC %")
-    axis.margins(0.2)
+    axis.margins(0.12)
     axis.annotate("better ↗", (1, 1), xycoords="axes fraction", ha="right", va="top", color=FAINT, size=10)
-    _name_points(axis, points)
-
-
-SIDES = ((8, 9), (-8, 9), (8, -10), (-8, -10), (8, 22), (-8, 22), (8, -23), (-8, -23))  # points from a point
-
-
-def _name_points(axis: Any, points: Mapping[str, tuple[Cell, Cell]]) -> None:
-    """Each name beside its point, off the bars, where it covers no other name and no other point."""
-    axis.figure.draw_without_rendering()  # what is where is known only once it is laid out
-    frame, scale = axis.get_window_extent(), axis.figure.dpi / 72
-    places = {name: axis.transData.transform((a.mean, u.mean)) for name, (a, u) in points.items()}
-    taken = [(x - 5 * scale, y - 5 * scale, x + 5 * scale, y + 5 * scale) for x, y in places.values()]
-    for name, (x, y) in places.items():
-        wide, high = 6.6 * len(name) * scale, 12 * scale
-        boxes = {}
-        for across, up in SIDES:
-            left = x + across * scale - (wide if across < 0 else 0)
-            boxes[across, up] = (left, y + up * scale - high / 2, left + wide, y + up * scale + high / 2)
-        free = [
-            side
-            for side, box in boxes.items()
-            if frame.x0 <= box[0] and box[2] <= frame.x1 and not any(_overlap(box, other) for other in taken)
-        ]
-        side = (free or list(SIDES))[0]
-        taken.append(boxes[side])
-        at = points[name][0].mean, points[name][1].mean
-        axis.annotate(name, at, xytext=side, textcoords="offset points", ha="left" if side[0] > 0 else "right",
-                      va="center", color=INK, size=10.5)  # fmt: skip
-
-
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+    legend_below(axis, 5)
 
 
 def fill_matrices(figure: Any, matrices: Mapping[str, Array], sites: Sequence[str], low: float, high: float) -> None:

@@ -100,7 +100,7 @@ def at_a_glance(material: Material, figures: Figures) -> list[Part]:
         alt = f"Memory against generalisation, stream {table.stream}: " + "; ".join(
             f"{name} BM {row['dsc', 'BM'].text()}, FM {row['dsc', 'FM'].text()}" for name, row in table.rows.items()
         )
-        drawn = figures.draw(f"measures-{number}", alt, partial(draw_measures, table=table, style=style), height=330)
+        drawn = figures.draw(f"measures-{number}", alt, partial(draw_measures, table=table, style=style), height=360)
         parts.append({"title": _title(material, table.stream), "figure": drawn})
     return parts
 
