@@ -1,289 +1,29 @@
 """What published runs say of the paper: its table beside ours, and each of its claims with intervals and a verdict.
 
-    python benchmarks/evidence.py results            # writes READMEs, claims.md, and REPRODUCIBILITY.md's table
-    python benchmarks/evidence.py results --check    # says whether they are what the runs say; exit code 1 if not
-
-A claim is a list of comparisons, each of which the paper reports to be above zero: a difference of two methods'
-measures, paired over subjects and seeds, or a change along the sequence. By its 95 % interval (`smg.report.paired`)
-
-    holds      low > 0
-    reversed   high < 0
-    smaller    zero is within, and what the paper reports is above the interval
-    open       otherwise
-
-and a claim holds if all its comparisons do, holds in part if some do, does not if none does and half or more are
-reversed or smaller, and else cannot be told. Nothing is said of fewer than three seeds.
+python benchmarks/evidence.py results            # writes READMEs, claims.md, and REPRODUCIBILITY.md's table
+python benchmarks/evidence.py results --check    # says whether they are what the runs say; exit code 1 if not
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import sys
 import textwrap
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+
+from claims import Paper, details, read_paper, stream_of, summary  # benchmarks/claims.py
 
 from smg.bench.plan import read_plan, ready
 from smg.cli.runs import REFERENCE
-from smg.report.paired import Values, apart, by_round, interval, paired_differences, to_markdown, values_of
+from smg.report.paired import paired_differences, to_markdown
 from smg.report.runs import Run, find_runs
 from smg.report.table import MEASURES, METRICS, Cell, cells, paper_tables
 
-STREAMS = ("A-first", "F-first")  # the paper's two
-SEEDS = 3  # fewer say nothing
 BEGIN, END = "<!-- claims: made by benchmarks/evidence.py -->", "<!-- end of claims -->"
-Paper = dict[tuple[str, str, str, str], float]  # (stream, method, metric, measure)
-
-
-# --- comparisons ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Something of which the paper reports that it is above zero; for distances, the other way round."""
-
-    what: str
-    seeds: Callable[[Sequence[Run], str], list[Values]]  # of one stream's runs, by a metric
-    papers: Callable[[Paper, str, str], float | None] = lambda paper, stream, metric: None
-
-
-def better(metric: str) -> int:
-    return 1 if METRICS[metric][2] == "higher" else -1
-
-
-def times(sign: int, values: Values) -> Values:
-    return {site: {case: sign * value for case, value in of.items()} for site, of in values.items()}
-
-
-def measured(run: Run, metric: str, measure: str) -> Values:
-    """What a measure is the mean of; FM is over all that the unseen site has (benchmarks/afterwards.py)."""
-    if measure != "FM":
-        return values_of(run, metric, measure)
-    rows = json.loads((run.folder / "unseen.json").read_text())
-    told = {row["subject"]: next(iter(row["classes"].values()))[metric] for row in rows}
-    return {rows[0]["site"]: {case: value for case, value in told.items() if value is not None}}
-
-
-def paired(runs: Sequence[Run], method: str, rival: str, of: Callable[[Run], Values]) -> list[Values]:
-    """Subject by subject, for the seeds that both methods have."""
-    ours, theirs = ({run.seed: of(run) for run in runs if run.name == name} for name in (method, rival))
-    return [apart(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-
-
-def over(method: str, rival: str, measure: str) -> Comparison:
-    """A method's measure is better than a rival's."""
-
-    def seeds(runs: Sequence[Run], metric: str) -> list[Values]:
-        found = paired(runs, method, rival, lambda run: measured(run, metric, measure))
-        return [times(better(metric), values) for values in found]
-
-    def papers(paper: Paper, stream: str, metric: str) -> float:
-        both = [paper[stream, name, metric, measure] for name in (method, rival)]
-        return better(metric) * (both[0] - both[1])
-
-    return Comparison(f"{method} over {rival}, {measure}", seeds, papers)
-
-
-def forgets(method: str) -> Comparison:
-    """BT is worse than nothing."""
-
-    def seeds(runs: Sequence[Run], metric: str) -> list[Values]:
-        return [times(-better(metric), values_of(run, metric, "BT")) for run in runs if run.name == method]
-
-    return Comparison(f"{method}, -BT", seeds, lambda paper, stream, m: -better(m) * paper[stream, method, m, "BT"])
-
-
-def along(method: str, which: int, sign: int) -> Comparison:
-    """From the first to the last round of the stream a site (0 the first, -1 the unseen) gets better, or worse."""
-
-    def change(run: Run, metric: str) -> Values:
-        order, site = run.results["stream"]["order"], site_of(run, which)
-        table = by_round(run, metric)
-        return apart({site: table.get((order[-1], site), {})}, {site: table.get((order[0], site), {})})
-
-    def seeds(runs: Sequence[Run], metric: str) -> list[Values]:
-        return [times(sign * better(metric), change(run, metric)) for run in runs if run.name == method]
-
-    return Comparison(f"{method}, {_site(which)}, {'rise' if sign > 0 else 'fall'} from first round to last", seeds)
-
-
-def at_length(method: str, rival: str, which: int, round: int) -> Comparison:
-    """After a round, a method is better than a rival on a site."""
-
-    def level(run: Run, metric: str) -> Values:
-        site = site_of(run, which)
-        return {site: by_round(run, metric).get((run.results["stream"]["order"][round - 1], site), {})}
-
-    def seeds(runs: Sequence[Run], metric: str) -> list[Values]:
-        found = paired(runs, method, rival, lambda run: level(run, metric))
-        return [times(better(metric), values) for values in found]
-
-    return Comparison(f"{method} over {rival}, {_site(which)} after round {round}", seeds)
-
-
-def site_of(run: Run, which: int) -> str:
-    told = run.results["stream"]
-    return str([*told["order"], told["unseen"]][which])
-
-
-def _site(which: int) -> str:
-    return "first site" if which == 0 else "unseen site"
-
-
-# --- claims -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What the paper says, in our words."""
-
-    says: str
-    comparisons: list[Comparison]
-
-
-RIVALS = ("jm", "gem", "c-meta", "isgm", "g-meta")
-CL, DG = ("gem", "c-meta"), ("isgm", "g-meta")
-
-
-def claims() -> Iterator[Claim]:
-    """In the paper's order. It draws the curves over the sequence for A-first alone."""
-    yield Claim("Fine-tuning on one site after another forgets", [forgets("finetune")])
-    for measure, does in (("BM", "remembers"), ("FM", "generalises")):
-        yield Claim(f"Replay {does} better than fine-tuning", [over("jm", "finetune", measure)])
-    yield Claim("Joint minimisation still forgets", [forgets("jm")])
-    yield Claim("CL remembers better than joint minimisation", [over(m, "jm", x) for m in CL for x in ("BM", "BT")])
-    yield Claim("CL generalises better than joint minimisation", [over(m, "jm", x) for m in CL for x in ("FM", "FT")])
-    yield Claim("DG generalises better than joint minimisation", [over(m, "jm", x) for m in DG for x in ("FM", "FT")])
-    yield Claim("DG remembers better than joint minimisation", [over(m, "jm", x) for m in DG for x in ("BM", "BT")])
-    yield Claim("CL remembers better than DG", [over(a, b, x) for a in CL for b in DG for x in ("BM", "BT")])
-    yield Claim("DG generalises better than CL", [over(a, b, x) for a in DG for b in CL for x in ("FM", "FT")])
-    for method, says in (
-        ("sga", "SGA outperforms them on almost all metrics"),
-        ("sga+c", "SGA(+c) is the best of all"),
-    ):
-        yield Claim(says, [over(method, rival, measure) for rival in RIVALS for measure in MEASURES])
-    yield Claim("SGA(+c) has an obvious advantage over C-Meta in BT", [over("sga+c", "c-meta", "BT")])
-    yield Claim("SGA(+c) has an obvious advantage over G-Meta in FT", [over("sga+c", "g-meta", "FT")])
-    yield Claim(
-        "Both alignments together beat each alone", [over("sga", m, x) for m in ("c-meta", "g-meta") for x in MEASURES]
-    )
-    yield Claim("The comprehensive buffer improves SGA", [over("sga+c", "sga", measure) for measure in MEASURES])
-    everyone = ("finetune", *RIVALS, "sga", "sga+c")
-    yield Claim("A longer sequence forgets more of the first site", [along(method, 0, -1) for method in everyone])
-    yield Claim("A longer sequence helps at the unseen site", [along(method, -1, 1) for method in everyone])
-    lengths = [at_length("sga+c", m, which, r) for m in ("finetune", *RIVALS) for which in (0, -1) for r in (2, 3, 4)]
-    yield Claim("SGA(+c) stays above the others at every length", lengths)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A comparison on one stream."""
-
-    what: str
-    mean: float
-    low: float
-    high: float
-    papers: float | None
-    seeds: int
-
-    @property
-    def verdict(self) -> str:
-        if self.low > 0:
-            return "holds"
-        if self.high < 0:
-            return "reversed"
-        return "smaller" if self.papers is not None and self.papers > self.high else "open"
-
-    def text(self, digits: int = 1) -> str:
-        reported = "" if self.papers is None else f" ({self.papers:+.{digits}f})"
-        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]{reported}"
-
-
-def found(claim: Claim, runs: Sequence[Run], stream: str, metric: str, paper: Paper) -> list[Found]:
-    """The comparisons that have runs, and that the paper does report above zero."""
-    here = [run for run in runs if stream_of(run) == stream]
-    results = []
-    for comparison in claim.comparisons:
-        seeds = [values for values in comparison.seeds(here, metric) if any(values.values())]
-        papers = comparison.papers(paper, stream, metric)
-        one = interval(seeds, METRICS[metric][1])
-        if one and (papers is None or papers > 0):
-            results.append(Found(comparison.what, *one, papers, len(seeds)))
-    return results
-
-
-def verdict(results: Sequence[Found], expected: int) -> str:
-    """Of a claim, from all its comparisons on both streams."""
-    if not expected or not results or min(one.seeds for one in results) < SEEDS or len(results) < expected:
-        fewest = min((one.seeds for one in results), default=0) if len(results) >= expected else 0
-        return f"not told by {fewest} seed{'s' * (fewest != 1)}" if fewest else "not all run yet"
-    counts = Counter(one.verdict for one in results)
-    if counts["holds"] == len(results):
-        return "**holds**"
-    if counts["holds"]:
-        return f"holds in part: {counts['holds']} of {len(results)}"
-    return "**does not**" if 2 * (counts["reversed"] + counts["smaller"]) >= len(results) else "cannot be told"
-
-
-def summary(runs: Sequence[Run], paper: Paper, metric: str) -> str:
-    """One line a claim."""
-    digits = 1 if metric == "dsc" else 2
-    lines = ["| the paper says | A-first | F-first | |", "|---|---|---|---|"]
-    for claim in claims():
-        by_stream = [found(claim, runs, stream, metric, paper) for stream in STREAMS]
-        told = [_told(results, digits) for results in by_stream]
-        expected = sum(_expected(claim, paper, stream, metric) for stream in STREAMS)
-        lines.append(f"| {claim.says} | {' | '.join(told)} | {verdict([*by_stream[0], *by_stream[1]], expected)} |")
-    return "\n".join(lines)
-
-
-def _expected(claim: Claim, paper: Paper, stream: str, metric: str) -> int:
-    papers = [comparison.papers(paper, stream, metric) for comparison in claim.comparisons]
-    return sum(value is None or value > 0 for value in papers)
-
-
-def _told(results: Sequence[Found], digits: int) -> str:
-    if not results:
-        return "-"
-    if len(results) == 1:
-        return results[0].text(digits)
-    counts = Counter(one.verdict for one in results)
-    tally = ", ".join(f"{counts[name]} {name}" for name in ("holds", "reversed", "smaller", "open") if counts[name])
-    means, papers = [one.mean for one in results], [one.papers for one in results if one.papers is not None]
-    reported = f" ({min(papers):+.{digits}f} to {max(papers):+.{digits}f})" if papers else ""
-    told = f"{min(means):+.{digits}f} to {max(means):+.{digits}f}{reported}"
-    return told if min(one.seeds for one in results) < SEEDS else f"{told}: {tally}"
-
-
-def details(runs: Sequence[Run], paper: Paper) -> str:
-    """Every comparison."""
-    parts = [
-        "# Every comparison behind the claims",
-        "Mean [95 % interval] (the paper's); distances are turned round, so that more is better.",
-    ]
-    for metric, (head, _, _) in METRICS.items():
-        for stream in STREAMS:
-            lines = [f"## {stream}, {head}", "", "| | | | seeds | |", "|---|---|---:|---|---|"]
-            for claim in claims():
-                for one in found(claim, runs, stream, metric, paper):
-                    said = one.verdict if one.seeds >= SEEDS else ""
-                    text = one.text(1 if metric == "dsc" else 2)
-                    lines.append(f"| {claim.says} | {one.what} | {text} | {one.seeds} | {said} |")
-            parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
-
-
-def read_paper(path: Path) -> Paper:
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    return {(r["stream"], r["method"], r["metric"], r["measure"]): float(r["value"]) for r in rows}
 
 
 def beside_the_paper(runs: Sequence[Run], paper: Paper) -> str:
@@ -307,10 +47,6 @@ def beside_the_paper(runs: Sequence[Run], paper: Paper) -> str:
 
 def _shown(cell: Cell, digits: int, fair: bool) -> str:
     return f"**{cell.text(digits=digits)}**" if cell.best and fair else cell.text(digits=digits)
-
-
-def stream_of(run: Run) -> str:
-    return run.folder.parents[1].name
 
 
 # --- the files --------------------------------------------------------------------------------------------------------
@@ -344,6 +80,7 @@ def bench_page(bench: Path, paper: Paper) -> str:
     elif part == "test":
         about.append("In brackets the paper's own numbers, of six sites at 384 x 384.")
         about.append("`pooled` and `per-site` are no rivals but a scale.")
+        about.append("FM is over the test part here, and over all of the unseen site in [claims.md](claims.md).")
     if (bench / "differences.md").exists() and not differences:
         about.append(
             f"[differences.md](differences.md) has the differences to `{REFERENCE}`, paired over subjects and seeds, "
@@ -382,7 +119,8 @@ def pages(results: Path) -> dict[Path, str]:
     page = results.parent / "REPRODUCIBILITY.md"
     head, rest = page.read_text().split(BEGIN)
     dsc, asd = (summary(runs, paper, metric) for metric in METRICS)
-    folded = f"<details><summary>The same by ASD, in mm, fewer of them being better</summary>\n\n{asd}\n\n</details>"
+    head_asd = "The same by ASD, in mm, turned round: above zero is better here, too"
+    folded = f"<details><summary>{head_asd}</summary>\n\n{asd}\n\n</details>"
     made[page] = f"{head}{BEGIN}\n{dsc}\n\n{folded}\n{END}{rest.split(END)[1]}"
     return made
 

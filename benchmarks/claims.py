@@ -1,0 +1,313 @@
+"""The paper's claims as numbers: each the mean of comparisons that the paper has above zero, with its interval.
+
+A comparison is a difference of two methods' measures, paired over subjects and seeds, or a change along the sequence.
+A claim is one number: the mean of all its comparisons over the streams it speaks of, none left out, with a 95 %
+interval over patients and seeds (`smg.report.paired`). By it the claim
+
+    holds              low > 0
+    does not           high < 0 (reversed), or zero is within and what the paper reports is above it (less than there)
+    cannot be told     otherwise, or by fewer than three seeds
+
+Three seeds know little of chance among runs. Methods with replay differ little in it, so where only they are compared,
+their common noise counts as PRIOR more degrees of freedom beside the comparison's own n - 1 (as Smyth, 2004, does for
+genes). With Y[m, j, k] the j-th measure of method m in seed k, and what is left of it after method and seed,
+
+    r[m, j, k] = Y - mean over k - mean over m + mean over both      S[j, i] = Σ r[m, j, k] r[m, i, k] / ((M-1)(K-1))
+
+a number  Σ c[m, j] Y[m, j, k]  varies from seed to seed by  Σ over m of  c[m]ᵀ S c[m].
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
+from smg.report.runs import Run
+from smg.report.table import MEASURES, METRICS
+
+STREAMS = ("A-first", "F-first")  # the paper's two
+SEEDS = 3  # fewer say nothing
+Paper = dict[tuple[str, str, str, str], float]  # (stream, method, metric, measure)
+
+
+def read_paper(path: Path) -> Paper:
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    return {(r["stream"], r["method"], r["metric"], r["measure"]): float(r["value"]) for r in rows}
+
+
+def stream_of(run: Run) -> str:
+    return run.folder.parents[1].name
+
+
+# --- what is compared -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Level:
+    """Something of a run that is a mean over sites and subjects."""
+
+    name: str
+    values: Callable[[Run, str], Values]  # by a metric
+
+
+def measure(name: str) -> Level:
+    """One of the paper's four; FM is over all that the unseen site has (benchmarks/afterwards.py)."""
+
+    def unseen(run: Run, metric: str) -> Values:
+        rows = json.loads((run.folder / "unseen.json").read_text())
+        told = {row["subject"]: next(iter(row["classes"].values()))[metric] for row in rows}
+        return {rows[0]["site"]: {case: value for case, value in told.items() if value is not None}}
+
+    return Level(name, unseen if name == "FM" else lambda run, metric: values_of(run, metric, name))
+
+
+def after(which: int, round: int) -> Level:
+    """A site (0 the first, -1 the unseen) after a round, counted from 1, or backwards from -1."""
+
+    def values(run: Run, metric: str) -> Values:
+        stream = run.results["stream"]
+        order = stream["order"]
+        site = [*order, stream["unseen"]][which]
+        return {site: by_round(run, metric).get((order[round - 1 if round > 0 else round], site), {})}
+
+    return Level(f"{'first' if which == 0 else 'unseen'} site after round {round}", values)
+
+
+def change(which: int, start: int) -> Level:
+    """From a round to the last one of the stream."""
+    begin, end = after(which, start), after(which, -1)
+    return Level(
+        f"{begin.name} to the last", lambda run, metric: apart(end.values(run, metric), begin.values(run, metric))
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method's level, minus a rival's if there is one; turned round where less is better, and where it is to fall."""
+
+    method: str
+    level: Level
+    rival: str | None = None
+    falls: bool = False
+
+    @property
+    def what(self) -> str:
+        falls = ", its fall" if self.falls else ""
+        return f"{self.method}{f' over {self.rival}' if self.rival else ''}: {self.level.name}{falls}"
+
+    def sign(self, metric: str) -> int:
+        return (-1 if self.falls else 1) * (1 if METRICS[metric][2] == "higher" else -1)
+
+    def by_seed(self, runs: Sequence[Run], metric: str) -> dict[int, Values]:
+        """Subject by subject, for the seeds that have what is compared; `runs` are one stream's."""
+        ours, theirs = (
+            {run.seed: self.level.values(run, metric) for run in runs if run.name == name}
+            for name in (self.method, self.rival)
+        )
+        if self.rival:
+            ours = {seed: apart(values, theirs[seed]) for seed, values in ours.items() if seed in theirs}
+        return {
+            seed: {site: {case: self.sign(metric) * v for case, v in of.items()} for site, of in values.items()}
+            for seed, values in ours.items()
+            if any(values.values())
+        }
+
+    def papers(self, paper: Paper, stream: str, metric: str) -> float | None:
+        """What the paper's table has; its curves have no numbers."""
+        told = [paper.get((stream, name, metric, self.level.name)) for name in (self.method, self.rival) if name]
+        numbers = [value for value in told if value is not None]
+        return None if len(numbers) < len(told) else self.sign(metric) * (numbers[0] - sum(numbers[1:]))
+
+
+def over(methods: Sequence[str], rivals: Sequence[str], *names: str) -> list[Comparison]:
+    """Every method is better than every rival by every measure."""
+    return [Comparison(m, measure(name), r) for m, r, name in product(methods, rivals, names) if m != r]
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, in our words, and where it says so."""
+
+    says: str
+    comparisons: list[Comparison]
+    streams: tuple[str, ...] = STREAMS
+    metrics: tuple[str, ...] = tuple(METRICS)
+
+
+CL, DG = ("gem", "c-meta"), ("isgm", "g-meta")
+RIVALS = ("jm", *CL, *DG)
+REPLAY = (*RIVALS, "sga", "sga+c")
+
+
+def claims() -> Iterator[Claim]:
+    """In the paper's order; `implied` where it is the table that says so, or half a sentence."""
+    yield Claim("Fine-tuning forgets the sites before", [Comparison("finetune", measure("BT"), falls=True)])
+    yield Claim("Fine-tuning generalises poorly", [Comparison("finetune", measure("FT"), falls=True)])
+    yield Claim("Replay remembers better than fine-tuning (implied)", over(["jm"], ["finetune"], "BM", "BT"))
+    yield Claim("Replay generalises better than fine-tuning (implied)", over(["jm"], ["finetune"], "FM", "FT"))
+    yield Claim("Joint minimisation still forgets", [Comparison("jm", measure("BT"), falls=True)])
+    yield Claim("Joint minimisation is weak at the unseen site", [Comparison("jm", measure("FT"), falls=True)])
+    yield Claim("CL remembers better than joint minimisation", over(CL, ["jm"], "BM", "BT"))
+    yield Claim("CL generalises better than joint minimisation", over(CL, ["jm"], "FM", "FT"))
+    yield Claim("DG remembers better than joint minimisation", over(DG, ["jm"], "BM", "BT"))
+    yield Claim("DG generalises better than joint minimisation", over(DG, ["jm"], "FM", "FT"))
+    yield Claim("CL remembers better than DG (implied)", over(CL, DG, "BM", "BT"))
+    yield Claim("DG generalises better than CL (implied)", over(DG, CL, "FM", "FT"))
+    yield Claim("SGA outperforms all these on almost all metrics", over(["sga"], RIVALS, *MEASURES))
+    yield Claim("SGA(+c) is the best of all", over(["sga+c"], [*RIVALS, "sga"], *MEASURES))
+    yield Claim("... of all at remembering", over(["sga+c"], [*RIVALS, "sga"], "BM", "BT"))
+    yield Claim("... and of all at generalising", over(["sga+c"], [*RIVALS, "sga"], "FM", "FT"))
+    yield Claim("... with an obvious advantage over C-Meta in BT", over(["sga+c"], ["c-meta"], "BT"), metrics=("dsc",))
+    yield Claim("... and over G-Meta in FT", over(["sga+c"], ["g-meta"], "FT"), metrics=("dsc",))
+    yield Claim("Both alignments together beat each alone", over(["sga"], ["c-meta", "g-meta"], *MEASURES))
+    yield Claim("The comprehensive buffer improves SGA", over(["sga+c"], ["sga"], *MEASURES))
+    everyone, ours = ("finetune", *REPLAY), ("sga", "sga+c")
+    drawn = partial(Claim, streams=("A-first",), metrics=("dsc",))  # as curves over the sequence
+    forgotten = [Comparison(method, change(0, 2), falls=True) for method in everyone]
+    yield drawn("A longer sequence forgets more of the first site", forgotten)
+    helped = [Comparison(method, change(-1, 1)) for method in everyone]
+    yield drawn("A longer sequence helps at the unseen site", helped)
+    lengths = [after(which, round) for which in (0, -1) for round in (2, 3, 4)]
+    above = [Comparison(m, level, rival) for m in ours for rival in RIVALS for level in lengths]
+    yield drawn("SGA and SGA(+c) stay above the others at every length", above)
+
+
+# --- what is found ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """The mean of some comparisons with its 95 % interval, and what the paper has for it."""
+
+    mean: float
+    low: float
+    high: float
+    papers: float | None
+    seeds: int
+
+    @property
+    def verdict(self) -> str:
+        if self.seeds < SEEDS:
+            return f"not told by {self.seeds} seed{'s' * (self.seeds > 1)}"
+        less = self.papers is not None and self.papers > self.high
+        if self.low > 0:
+            return "**holds**, less than there" if less else "**holds**"
+        if self.high < 0:
+            return "**does not**: reversed"
+        return "**does not**: less than there" if less else "cannot be told"
+
+    def text(self, metric: str) -> str:
+        digits = 1 if metric == "dsc" else 2
+        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+
+
+Placed = tuple[str, Comparison]  # a comparison on a stream
+
+
+def placed(claim: Claim, *streams: str) -> list[Placed]:
+    return [(stream, one) for stream in streams if stream in claim.streams for one in claim.comparisons]
+
+
+def find(comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, paper: Paper) -> Found | None:
+    """Their mean, over the seeds that all of them have."""
+    here = {stream: [run for run in runs if stream_of(run) == stream] for stream in STREAMS}
+    by_seed = [one.by_seed(here[stream], metric) for stream, one in comparisons]
+    seeds = sorted(set.intersection(*(set(told) for told in by_seed))) if by_seed else []
+    if not seeds:
+        return None
+    noise = common_noise(comparisons, here, metric) if len(seeds) > 1 else None
+    one = interval([[told[seed] for told in by_seed] for seed in seeds], METRICS[metric][1], noise=noise)
+    papers = [c.papers(paper, stream, metric) for stream, c in comparisons]
+    known = [value for value in papers if value is not None]
+    return Found(*one, sum(known) / len(known) if len(known) == len(papers) else None, len(seeds)) if one else None
+
+
+def common_noise(comparisons: Sequence[Placed], here: dict[str, list[Run]], metric: str) -> float | None:
+    """Σ over m of c[m]ᵀ S c[m], where all that is compared are methods with replay and every one of them has run."""
+    if any(name not in REPLAY for _, one in comparisons for name in (one.method, one.rival)):
+        return None
+    levels = {(stream, one.level.name): one.level for stream, one in comparisons}
+    place = {key: j for j, key in enumerate(levels)}
+    c = np.zeros((len(REPLAY), len(levels)))
+    for stream, one in comparisons:
+        j, share = place[stream, one.level.name], one.sign(metric) / len(comparisons)
+        c[REPLAY.index(one.method), j] += share
+        c[REPLAY.index(str(one.rival)), j] -= share
+    runs = {(stream, run.name, run.seed): run for stream in here for run in here[stream]}
+    seeds = [k for k in sorted({k for _, _, k in runs}) if all((s, m, k) in runs for s, _ in levels for m in REPLAY)]
+    if len(seeds) < 2:
+        return None
+    y = np.array(
+        [
+            [
+                [mean_of(level.values(runs[stream, m, k], metric)) for k in seeds]
+                for (stream, _), level in levels.items()
+            ]
+            for m in REPLAY
+        ]
+    )  # [M, J, K]
+    r = y - y.mean(2, keepdims=True) - y.mean(0, keepdims=True) + y.mean((0, 2), keepdims=True)
+    s = np.einsum("mjk,mik->ji", r, r) / ((len(REPLAY) - 1) * (len(seeds) - 1))
+    return float(np.einsum("mj,ji,mi->", c, s, c))
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+def summary(runs: Sequence[Run], paper: Paper, metric: str) -> str:
+    """One line a claim."""
+    lines = ["| the paper says | A-first | F-first | both | the paper's | |", "|---|---:|---:|---:|---:|---|"]
+    for claim in claims():
+        if metric in claim.metrics:
+            each = [find(placed(claim, stream), runs, metric, paper) for stream in STREAMS]
+            both = find(placed(claim, *STREAMS), runs, metric, paper)
+            numbers = [one.text(metric) if one else "" for one in (*each, both if len(claim.streams) > 1 else None)]
+            judged = both.verdict if both else "not run yet"
+            lines.append(f"| {claim.says} | {' | '.join(numbers)} | {_papers(both, metric)} | {judged} |")
+    return "\n".join(lines)
+
+
+def _papers(found: Found | None, metric: str) -> str:
+    return "" if found is None or found.papers is None else f"{found.papers:+.{1 if metric == 'dsc' else 2}f}"
+
+
+def details(runs: Sequence[Run], paper: Paper) -> str:
+    """Every comparison, once for all claims that have it."""
+    parts = [
+        "# Every comparison behind the claims",
+        "Mean [95 % interval] and the paper's; distances are turned round, so that above zero is better. In bold where "
+        "the interval leaves zero out: up to one in forty would, on either side, if nothing differed.",
+    ]
+    for metric, (head, _, _) in METRICS.items():
+        lines = [
+            f"## {head}",
+            "",
+            "| | A-first | the paper's | F-first | the paper's | seeds |",
+            "|---|---:|---:|---:|---:|---|",
+        ]
+        told = {one.what: (claim, one) for claim in claims() if metric in claim.metrics for one in claim.comparisons}
+        for what, (claim, one) in told.items():
+            found = [find([(s, one)] if s in claim.streams else [], runs, metric, paper) for s in STREAMS]
+            cells = [f"{_bold(f, metric)} | {_papers(f, metric)}" for f in found]
+            lines.append(f"| {what} | {' | '.join(cells)} | {min(f.seeds for f in found if f) if any(found) else 0} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _bold(found: Found | None, metric: str) -> str:
+    if found is None:
+        return ""
+    sure = found.seeds >= SEEDS and (found.low > 0 or found.high < 0)
+    return f"**{found.text(metric)}**" if sure else found.text(metric)
