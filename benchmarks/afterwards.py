@@ -16,6 +16,7 @@ import argparse
 from pathlib import Path
 
 import torch
+from friendly import in_one_line
 
 from smg.files import write_json
 from smg.learner.config import LearnerConfig
@@ -50,13 +51,18 @@ def evaluate(run: Run, sites: dict[str, Site]) -> None:
     rows = [row for n in range(1, len(stream.rounds) + 1) for row in stream.evaluate(learner, n, splits)]
     write_json(run.folder / "validation.json", stream.results(rows))
     unseen = told["unseen"]
-    measured = [
-        {"site": unseen, "part": part, **row.as_json()}
-        for part in ("train", "test")
-        for row in learner.evaluate(sites[unseen], part, splits[unseen], number=last)
-    ]
+    measured = (
+        []
+        if unseen is None
+        else [
+            {"site": unseen, "part": part, **row.as_json()}
+            for part in ("train", "test")
+            for row in learner.evaluate(sites[unseen], part, splits[unseen], number=last)
+        ]
+    )
     write_json(run.folder / "unseen.json", measured)
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_line():
+        main()

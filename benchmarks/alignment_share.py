@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from friendly import in_one_line
 from torch import Tensor
 
 from smg.bench.plan import read_plan
@@ -70,4 +71,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_line():
+        main()

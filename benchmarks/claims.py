@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
+from smg.errors import SmgError
 from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
 from smg.report.runs import Run
 from smg.report.table import MEASURES, METRICS
@@ -63,7 +64,10 @@ def measure(name: str) -> Level:
     """One of the paper's four; FM is over all that the unseen site has (benchmarks/afterwards.py)."""
 
     def unseen(run: Run, metric: str) -> Values:
-        rows = json.loads((run.folder / "unseen.json").read_text())
+        path = run.folder / "unseen.json"
+        if not path.exists():
+            raise SmgError(f"{path}: not measured yet; run benchmarks/afterwards.py")
+        rows = json.loads(path.read_text())
         told = {row["subject"]: next(iter(row["classes"].values()))[metric] for row in rows}
         return {rows[0]["site"]: {case: value for case, value in told.items() if value is not None}}
 

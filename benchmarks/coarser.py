@@ -14,6 +14,7 @@ from pathlib import Path
 
 import nibabel as nib
 import numpy as np
+from friendly import in_one_line
 
 from smg.sites.layouts import find_sites
 
@@ -39,4 +40,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_line():
+        main()

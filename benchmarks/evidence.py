@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from claims import Paper, details, read_paper, stream_of, summary  # benchmarks/claims.py
+from friendly import in_one_line
 
 from smg.bench.plan import read_plan, ready
 from smg.cli.runs import REFERENCE
@@ -80,7 +81,8 @@ def bench_page(bench: Path, paper: Paper) -> str:
     elif part == "test":
         about.append("In brackets the paper's own numbers, of six sites at 384 x 384.")
         about.append("`pooled` and `per-site` are no rivals but a scale.")
-        about.append("FM is over the test part here, and over all of the unseen site in [claims.md](claims.md).")
+        if bench.name == "prostate-lite":
+            about.append("FM is over the test part here, and over all of the unseen site in [claims.md](claims.md).")
     if (bench / "differences.md").exists() and not differences:
         about.append(
             f"[differences.md](differences.md) has the differences to `{REFERENCE}`, paired over subjects and seeds, "
@@ -140,4 +142,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_line():
+        main()

@@ -12,7 +12,10 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import tempfile
 from pathlib import Path
+
+from friendly import in_one_line  # benchmarks/friendly.py
 
 from smg.cli.runs import write_tables
 from smg.report.page import write_report
@@ -28,23 +31,33 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="where its numbers go")
     parser.add_argument("--numbers", action="store_true", help="no page, no figures")
     options = parser.parse_args()
-    runs = find_runs([options.bench])
-    if options.out.exists():  # what was published before goes; nothing else may
-        if not (options.out / "bench.json").exists() or any(options.out.rglob("model.json")):
-            sys.exit(f"{options.out}: not a published bench; give another folder")
-        shutil.rmtree(options.out)
-    options.out.mkdir(parents=True)
-    shutil.copyfile(options.bench / "bench.json", options.out / "bench.json")
-    for run in runs:
-        place = options.out / run.folder.relative_to(options.bench)
-        place.mkdir(parents=True, exist_ok=True)
-        for name in (*FILES, *(name for name in MORE if (run.folder / name).exists())):
-            shutil.copyfile(run.folder / name, place / name)
-    write_tables(options.out)
-    if not options.numbers:
-        write_report([options.bench], options.out / "report.html")  # from the whole bench: it has the rounds' records
-    print(f"{len(runs)} runs published in {options.out}")
+    bench, out = options.bench, options.out
+    if not (bench / "bench.json").is_file():
+        sys.exit(f"{bench}: no bench there: it has no bench.json")
+    if out.exists() and (not (out / "bench.json").exists() or any(out.rglob("model.json"))):
+        sys.exit(f"{out}: not a published bench; give another folder")
+    runs = find_runs([bench])
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as beside:  # all of it, or nothing
+        made = Path(beside) / out.name
+        made.mkdir()
+        shutil.copyfile(bench / "bench.json", made / "bench.json")
+        for run in runs:
+            place = made / run.folder.relative_to(bench)
+            place.mkdir(parents=True, exist_ok=True)
+            for name in (*FILES, *(name for name in MORE if (run.folder / name).exists())):
+                shutil.copyfile(run.folder / name, place / name)
+        write_tables(made)
+        if not options.numbers:
+            write_report([bench], made / "report.html")  # from the whole bench: it has the rounds' records
+        for page in ("README.md", "claims.md"):  # evidence.py's, until it is run again
+            if (out / page).exists():
+                shutil.copyfile(out / page, made / page)
+        if out.exists():
+            out.rename(Path(beside) / "before")
+        made.rename(out)
+    print(f"{len(runs)} runs published in {out}")
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_line():
+        main()

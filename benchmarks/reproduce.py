@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from friendly import in_one_line
+
 NUMBERS = ("subjects", "matrix", "measures", "missing")
 UNSEEN = "unseen.json"  # by benchmarks/afterwards.py
 
@@ -43,7 +45,7 @@ def again(run: Path, data: Path, threads: int) -> tuple[dict[str, Any], list[Any
     """The results of `smg run RUN/run.yaml`, and what was measured afterwards, in a folder that is thrown away."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "smg", "run", "--quiet", str(run / "run.yaml"), "--data", str(data)]
-        command += ["--threads", str(threads), "--out", f"{folder}/run"]
+        command += ["--threads", str(threads), "--out", f"{folder}/run", "--split", str(run / "split.json")]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         more = [sys.executable, str(Path(__file__).with_name("afterwards.py")), folder, "--data", str(data)]
         subprocess.run(more, check=True, stdout=subprocess.DEVNULL)
@@ -52,4 +54,5 @@ def again(run: Path, data: Path, threads: int) -> tuple[dict[str, Any], list[Any
 
 
 if __name__ == "__main__":
-    main()
+    with in_one_line():
+        main()

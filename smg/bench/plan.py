@@ -25,7 +25,7 @@ import yaml
 
 from smg.errors import Misuse, SmgError
 from smg.learner.config import LearnerConfig
-from smg.learner.configure import Tree, configuration, over, read_yaml
+from smg.learner.configure import Tree, configuration, from_yaml, over, read_yaml
 from smg.sites.site import canonical
 from smg.sites.split import PARTS
 
@@ -117,8 +117,8 @@ class Plan:
 def read_plan(source: str) -> Plan:
     """The plan in a YAML file, or the ready one of that name."""
     path = Path(source)
-    if not path.exists() and path.suffix not in (".yaml", ".yml"):
-        return _parsed(yaml.safe_load(_ready(source)), source, None)
+    if not path.is_file() and path.suffix not in (".yaml", ".yml"):  # a folder may well be called as a ready one is
+        return _parsed(from_yaml(_ready(source)), source, None)
     return _parsed(read_yaml(path), source, path.parent)
 
 
@@ -143,17 +143,25 @@ def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
     settings = {key: value for key, value in told.items() if key not in KEYS}
     method = settings.pop("method", None)
     seed = settings.pop("seed", None)
-    streams = dict(told.get("streams") or {})
+    streams = told.get("streams") or {}
+    if not isinstance(streams, dict):
+        raise SmgError(f"{where}: streams are `NAME: {{order: [SITE, SITE, ...], unseen: SITE}}`")
+    streams = dict(streams)
     if "order" in told:
         streams["stream"] = {"order": told["order"], "unseen": told.get("unseen")}
     part = told.get("part", "test")
     if part not in PARTS:
         raise SmgError(f"{where}: part is one of {', '.join(PARTS)}, not {part!r}")
     methods = told.get("methods") or ([method] if method else [])
+    if not isinstance(methods, list):
+        raise SmgError(f"{where}: methods are a list, such as [jm, sga+c]")
+    named = [_method(entry, where) for entry in methods]
+    for name in _twice([name for name, _ in named]):
+        raise SmgError(f"{where}: two methods are called {name!r}; give one of them another `name`")
     data = told.get("data")
     plan = Plan(
         streams={str(name): _stream(stream, where) for name, stream in streams.items()},
-        methods=dict(_method(entry, where) for entry in methods),
+        methods=dict(named),
         seeds=_seeds(told.get("seeds", [] if seed is None else [seed]), where),
         part=part,
         settings=settings,
@@ -200,7 +208,13 @@ def _method(entry: Any, where: str) -> tuple[str, Tree]:
 def _seeds(told: Any, where: str) -> tuple[int, ...]:
     if not isinstance(told, list) or not all(isinstance(seed, int) and seed >= 0 for seed in told):
         raise SmgError(f"{where}: seeds are a list of whole numbers, such as [0, 1, 2]")
+    for seed in _twice(told):
+        raise SmgError(f"{where}: seed {seed} stands twice")
     return tuple(told)
+
+
+def _twice(names: list[Any]) -> list[Any]:
+    return [name for place, name in enumerate(names) if name in names[:place]]
 
 
 def _named(name: str, known: dict[str, StreamPlan], kind: str) -> StreamPlan:

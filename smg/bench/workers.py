@@ -16,12 +16,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 from smg.bench.plan import Plan, PlannedRun
 from smg.errors import SmgError
 from smg.files import locked, replacing, write_json
+from smg.learner.config import LearnerConfig
 from smg.learner.events import Standing, standing
 
 POLL = 0.5  # seconds between two looks at the workers
@@ -38,6 +40,7 @@ class Worker:
     errors: IO[bytes]
     begun: float
     begun_at: float  # share of the run done when this process took it up
+    gpu: str | None = None  # the one it was given, where there are any
     stands: Standing = field(default_factory=Standing)
 
     def seconds_a_run(self) -> float | None:
@@ -68,9 +71,9 @@ class Bench:
 
     def go(self, told: Told, finished: Callable[[PlannedRun, str | None], None]) -> None:
         """Every run that is not done; `told` is called all the time, `finished` at each one's end, with its fault."""
-        for run in self.plan.runs():
-            (self.done if results_of(run.folder(self.folder)) else self.todo).append(run)
         with locked(self.folder):
+            for run in self.plan.runs():
+                (self.done if self._is_done(run) else self.todo).append(run)
             self._claim()
             try:
                 while self.todo or self.active:
@@ -82,6 +85,16 @@ class Bench:
                     told(self)
             finally:
                 self._stop()
+
+    def _is_done(self, run: PlannedRun) -> bool:
+        """Whether its results are there; those of another run under its name are not taken for them."""
+        folder = run.folder(self.folder)
+        if (told := results_of(folder)) is None:
+            return False
+        stream = {"order": list(run.stream.order), "unseen": run.stream.unseen}
+        if LearnerConfig.model_validate(told["config"]) != run.config or told["stream"] != stream:
+            raise SmgError(f"{folder}: holds a run of another configuration; give the method another name, or --out")
+        return True
 
     def _stop(self) -> None:
         """Let those under way stop after their iteration, with a checkpoint; who does not in time is killed."""
@@ -126,6 +139,7 @@ class Bench:
         threads = self.threads or _asked_for() or max(1, cores() // self.workers)
         command = [sys.executable, "-m", "smg", "run", "--quiet", str(folder / "run.yaml")]
         command += ["--data", str(self.data), "--out", str(folder), "--threads", str(threads), *self.options]
+        gpu = self._free_gpu()
         errors = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         process = subprocess.Popen(
             command,
@@ -134,9 +148,15 @@ class Bench:
             stderr=errors,
             start_new_session=True,  # a terminal's Ctrl-C is for the bench, which passes it on, once
             preexec_fn=_die_with_parent,
+            env=None if gpu is None else os.environ | {"CUDA_VISIBLE_DEVICES": gpu},
         )
         stands = self._stands(run)
-        return Worker(run, process, errors, time.monotonic(), stands.share, stands)
+        return Worker(run, process, errors, time.monotonic(), stands.share, gpu, stands)
+
+    def _free_gpu(self) -> str | None:
+        """The one that the fewest workers have."""
+        taken = [worker.gpu for worker in self.active]
+        return min(gpus(), key=taken.count, default=None)
 
     def _stands(self, run: PlannedRun) -> Standing:
         rounds = len(run.stream.order) + bool(run.stream.unseen)
@@ -191,6 +211,15 @@ def _asked_for() -> int:
 def cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def gpus() -> tuple[str, ...]:
+    """Those this process may use, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    import torch
+
+    count, named = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return tuple(named.split(",")[:count] if named else map(str, range(count)))
 
 
 def _die_with_parent() -> None:

@@ -131,7 +131,7 @@ def history(model: Model, as_json: Json = False) -> None:
 
     learner = Learner(model)
     records = [learner.store.read_round(entry["round"]) for entry in learner.model["rounds"]]
-    journal = learner.store.journal()
+    kept, journal = {one["round"]: one["subjects"] for one in learner.stored()}, learner.store.journal()
     if as_json:
         keys = ("round", "parent", "site", "subjects", "kept", "earlier", "held", "versions")
         rounds = [{key: record[key] for key in keys} for record in records]
@@ -139,7 +139,7 @@ def history(model: Model, as_json: Json = False) -> None:
         return
     print_table(
         ("round", "site", "from", "when (UTC)", "method", "iterations", "trained on", "test DSC", "kept", ""),
-        [_history_row(record, learner.kept_in(record["round"]), journal, learner.current) for record in records],
+        [_history_row(record, kept[record["round"]], learner, journal) for record in records],
     )
     for event in journal:
         if event["event"] in ("rolled back", "accepted", "dropped exemplars"):
@@ -178,16 +178,18 @@ def accept(
 @replay.command("show", epilog="Example: `smg replay show model`")
 @speaking
 def replay_show(model: Model, as_json: Json = False) -> None:
-    """Tell how many subjects and bytes of each site are kept."""
+    """Tell how many subjects and bytes of each site are kept, round by round, in use or not."""
     from smg.learner.learner import Learner
 
-    kept = Learner(model).kept()
+    stored = Learner(model).stored()
     if as_json:
-        print_json(kept)
+        print_json(stored)
     else:
-        print_table(
-            ("site", "subjects", "MB"), [(s, str(k["subjects"]), f"{k['bytes'] / 1e6:.1f}") for s, k in kept.items()]
-        )
+        rows = [
+            (o["site"], str(o["round"]), str(o["subjects"]), f"{o['bytes'] / 1e6:.1f}", "yes" if o["in_use"] else "no")
+            for o in stored
+        ]
+        print_table(("site", "round", "subjects", "MB", "in use"), rows)
 
 
 @replay.command("drop", epilog="Example: `smg replay drop model RUNMC`")
@@ -264,7 +266,7 @@ def _split(site: Site, path: Path | None) -> Split | None:
     return given_split(site, load_splits(path), path) if path else None
 
 
-def _history_row(record: dict[str, Any], kept: int, journal: list[dict[str, Any]], current: int) -> tuple[str, ...]:
+def _history_row(record: dict[str, Any], kept: int, learner: Learner, journal: list[dict[str, Any]]) -> tuple[str, ...]:
     number, config = record["round"], record["config"]
     dates = [e["when"][:16] for e in journal if e.get("round") == number and e["event"] in ("learned", "held")]
     return (
@@ -277,7 +279,7 @@ def _history_row(record: dict[str, Any], kept: int, journal: list[dict[str, Any]
         str(record["subjects"]["train"]),
         _mean([row["classes"] for row in record["test"]]),
         str(kept),
-        "current" if number == current else "held" if record["held"] else "",
+        "current" if number == learner.current else "held" if learner.held(number) else "",
     )
 
 

@@ -86,7 +86,9 @@ def bench(
     seeds: Annotated[str | None, typer.Option(help="These seeds, as `0,1,2`.")] = None,
     settings: Settings = None,
     part: Part = None,
-    workers: Annotated[int | None, typer.Option(help="Runs at a time. [default: one a core]", min=1)] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Runs at a time. [default: one a GPU, or one a core]", min=1)
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Of each run. [default: its share of the cores]", min=1)] = None,
     out: Annotated[Path | None, typer.Option(help="The bench's folder. [default: runs/GRID]")] = None,
     tensorboard: TensorBoard = False,
@@ -96,13 +98,13 @@ def bench(
 
     Example: `smg bench prostate-lite --data data/prostate`
     """
-    from smg.bench.workers import Bench, cores
+    from smg.bench.workers import Bench, cores, gpus
 
     plan = _plan(grid, None, None, part, settings, "bench")
     plan = plan.only(_list(streams), _list(methods), [_seed(s) for s in _list(seeds) or []])
     folder = out or Path("runs") / Path(grid).stem
     options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
-    work = Bench(plan, folder, _data(plan, data), workers or cores(), threads or 0, options)
+    work = Bench(plan, folder, _data(plan, data), workers or len(gpus()) or cores(), threads or 0, options)
     go_through(work)
     print_bench(folder)
     if work.failed:

@@ -54,9 +54,11 @@ def by_class(predicted: np.ndarray, truth: Volume, options: Preparation) -> dict
     return {name: measure(predicted == n, labels == n, (k, j, i)) for n, name in enumerate(names, start=1)}
 
 
-def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation) -> float:
+def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation, largest_component: bool = True) -> float:
     """The DSC of one subject on the prepared grid, mean over classes: for curves, and for exemplars without a file."""
-    predicted = keep_largest(class_scores(network, subject.images, options.adjacent).argmax(axis=1).astype(np.uint8))
+    predicted = class_scores(network, subject.images, options.adjacent).argmax(axis=1).astype(np.uint8)
+    if largest_component:
+        predicted = keep_largest(predicted)
     truth = subject.labels.numpy()
     numbers = range(1, 1 + len(options.labels.names))
     return float(np.mean([dice(predicted == n, truth == n) for n in numbers]))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from smg.gradients.optimiser import OptimiserConfig
 from smg.methods import Recipe, recipe
 from smg.networks.config import NetworkConfig
 from smg.prepare.effects import Augmentation
 from smg.prepare.options import Preparation
+from smg.replay.selection import known
 
 
 class ReplayConfig(BaseModel):
@@ -64,8 +65,10 @@ class LearnerConfig(BaseModel):
         return given | {"preparation": preparation, "network": network.model_copy(update=fitting)}
 
     @model_validator(mode="after")
-    def _method_exists(self) -> LearnerConfig:
-        self.recipe()
+    def _method_exists(self, info: ValidationInfo) -> LearnerConfig:
+        """Before a round, not after it; but a model can be looked at where a method of someone's own is not at hand."""
+        if not (info.context or {}).get("opened"):
+            known(self.recipe().policy)
         return self
 
     def recipe(self) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ Tree = dict[str, Any]
 
 
 def configuration(*layers: Tree) -> LearnerConfig:
-    """Later layers over earlier ones, key by key."""
+    """Later layers over earlier ones, key by key; with another method the options of the one before go."""
     whole: Tree = {}
     for layer in layers:
+        if layer.get("method", whole.get("method")) != whole.get("method") and "method" in whole:
+            whole.pop("options", None)
         whole = over(whole, layer)
     _check_keys(whole, LearnerConfig, ())
     try:
@@ -30,7 +33,7 @@ def configuration(*layers: Tree) -> LearnerConfig:
 def read_yaml(path: Path) -> Tree:
     """A YAML file's mapping."""
     try:
-        told = yaml.safe_load(path.read_text())
+        told = from_yaml(path.read_text())
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -41,6 +44,20 @@ def read_yaml(path: Path) -> Tree:
     return told
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML as everyone writes it: `5e-4` is a number, which PyYAML by itself takes for a word."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def from_yaml(text: str) -> Any:
+    """What a YAML text says; nothing but plain values can be made by it."""
+    return yaml.load(text, _Loader)
+
+
 def from_words(words: list[str]) -> Tree:
     """`network.width=8` and the like; a value is read as YAML."""
     tree: Tree = {}
@@ -48,7 +65,10 @@ def from_words(words: list[str]) -> Tree:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise Misuse(f"{word!r}: settings are given as key=value, such as network.width=8")
-        inner: Any = yaml.safe_load(value)
+        try:
+            inner: Any = from_yaml(value)
+        except yaml.YAMLError:
+            raise Misuse(f"{word!r}: the value cannot be read; write a mapping as {{key: value, key: value}}") from None
         for part in reversed(key.split(".")):
             inner = {part: inner}
         tree = over(tree, inner)
@@ -56,11 +76,12 @@ def from_words(words: list[str]) -> Tree:
 
 
 def over(below: Tree, above: Tree) -> Tree:
-    """One tree laid over another, key by key."""
+    """One tree laid over another, key by key; what is one thing, or empty, takes the old one's place."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        merged[key] = over(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        whole = not isinstance(value, dict) or not value or key == "labels" or "preset" in value
+        merged[key] = over(old, value) if isinstance(old, dict) and not whole else value
     return merged
 
 

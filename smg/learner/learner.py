@@ -24,7 +24,7 @@ from smg.learner.familiarity import Familiar
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.round import Diverged, Told, Training, device_of_choice
 from smg.learner.store import FORMAT, Store
-from smg.networks import build_network
+from smg.networks import build_network, check_network
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.site import prepare_site
@@ -55,7 +55,7 @@ class Learner:
         """
         self.store = Store(Path(folder))
         self.model = self.store.read()
-        own = LearnerConfig.model_validate(self.model["config"])
+        own = LearnerConfig.model_validate(self.model["config"], context={"opened": True})
         self.config = config or own
         if self.config.network != own.network:
             changed = _changed(own.network, self.config.network)
@@ -115,7 +115,7 @@ class Learner:
     def network_for(self, site: str, number: int | None = None) -> nn.Module:
         """The network that answers for a site: the round's, or the site's own where every site has one by then."""
         if self.config.recipe().method.one_network_a_site:
-            for entry in self.rounds(number):
+            for entry in reversed(self.rounds(number)):
                 if entry["site"] == site:
                     return self.network(entry["round"])
         return self.network(number)
@@ -152,10 +152,11 @@ class Learner:
                     f"site {site.name} was learned before (round {self._round_of(site.name)}); --again learns it anew"
                 )
             prepared = prepare_site(site, self.config.preparation, leave_out)
-            split = split or split_site(site.keep({p.subject.case for p in prepared}), self.config.seed)
+            split = split or self._split(site.keep({p.subject.case for p in prepared}))
             parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
             number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
             training = self._training(number, site.name, parts)
+            check_network(training.network, training.incoming.gather([0]).images.to(training.oracle.theta.device))
             key = self._key(number, site.name, parts)
             self._resume(training, key, say)
             try:
@@ -243,6 +244,7 @@ class Learner:
             "parent": self.current,
             "site": site,
             "subjects": {part: len(subjects) for part, subjects in parts.items()},
+            "parts": {part: [self._alias(site, p.subject.case) for p in subjects] for part, subjects in parts.items()},
             "config": self.config.model_dump(mode="json"),
             "versions": versions(),
             "curve": training.progress.curve,
@@ -293,7 +295,7 @@ class Learner:
         features, previous = means_of(moments), [means_of(site) for site in earlier]
         policy, seed = recipe.policy, self.config.seed
         choice = select(policy, features, previous, count, self.config.replay.weight, seed, training.number)
-        names = [alias(seed, training.site, p.subject.case) for p in candidates]
+        names = [self._alias(training.site, p.subject.case) for p in candidates]
         scores = choice.scores
         told = {
             "policy": policy,
@@ -306,20 +308,30 @@ class Learner:
         }
         return pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen]), told
 
+    def held(self, number: int) -> bool:
+        """Whether a round still waits to be accepted."""
+        accepted = [e["round"] for e in self.store.journal() if e["event"] == "accepted"]
+        return bool(self.store.read_round(number)["held"]) and number not in accepted
+
+    def stored(self) -> list[dict[str, Any]]:
+        """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
+        used, told = {entry["site"]: entry["round"] for entry in self.rounds()}, []
+        for entry in self.model["rounds"]:
+            site, number = entry["site"], entry["round"]
+            packed = self.store.read_tensors(number, "exemplars")
+            size = {"subjects": len(packed) // 2, "bytes": size_of(packed)}
+            told.append({"site": site, "round": number, **size, "in_use": used.get(site) == number})
+        return told
+
     def kept(self) -> dict[str, dict[str, int]]:
         """How many subjects and bytes of each earlier site are in the buffer."""
-        packed = {e["site"]: self.store.read_tensors(e["round"], "exemplars") for e in self.rounds()}
-        return {site: {"subjects": len(t) // 2, "bytes": size_of(t)} for site, t in packed.items()}
-
-    def kept_in(self, number: int) -> int:
-        """How many subjects of a round's site are in the buffer today."""
-        return len(self.store.read_tensors(number, "exemplars")) // 2
+        return {o["site"]: {"subjects": o["subjects"], "bytes": o["bytes"]} for o in self.stored() if o["in_use"]}
 
     def _earlier(self, before: nn.Module, after: nn.Module) -> dict[str, dict[str, float]]:
         """What the round did to each earlier site's exemplars: their mean DSC before and after."""
-        told = {}
+        told, options = {}, (self.config.preparation, self.config.largest_component)
         for site, exemplars in self.replay().items():
-            rows = [[prepared_dice(n, e, self.config.preparation) for e in exemplars] for n in (before, after)]
+            rows = [[prepared_dice(n, e, *options) for e in exemplars] for n in (before, after)]
             told[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
         return told
 
@@ -327,10 +339,24 @@ class Learner:
         return evaluate_subjects(network, subjects, self.config.preparation, self.config.largest_component)
 
     def _under_alias(self, site: str, row: Evaluated) -> dict[str, object]:
-        return row.as_json() | {"subject": alias(self.config.seed, site, row.case)}
+        return row.as_json() | {"subject": self._alias(site, row.case)}
+
+    def _alias(self, site: str, case: str) -> str:
+        return alias(self.config.seed, site, case)
 
     def _round_of(self, site: str) -> int:
         return next(int(entry["round"]) for entry in self.rounds() if entry["site"] == site)
+
+    def _split(self, site: Site) -> Split:
+        """By a hash of seed and case; but who was in a part when the site was learned stays in it."""
+        before: dict[str, str] = {}
+        for entry in self.model["rounds"]:
+            if entry["site"] == site.name:
+                record = self.store.read_round(entry["round"])
+                part_of = {name: part for part, names in record.get("parts", {}).items() for name in names}
+                names = {s.case: alias(record["config"]["seed"], site.name, s.case) for s in site.subjects}
+                before |= {case: part_of[name] for case, name in names.items() if name in part_of}
+        return split_site(site, self.config.seed, before)
 
     def _alone(self) -> AbstractContextManager[None]:
         """The lock, which in a job of several processes the first one holds for all."""
@@ -349,7 +375,7 @@ class Learner:
         """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
         prepared = prepare_site(site, self.config.preparation, leave_out)
         if part != "all":
-            split = split or split_site(site.keep({p.subject.case for p in prepared}), self.config.seed)
+            split = split or self._split(site.keep({p.subject.case for p in prepared}))
             prepared = [p for p in prepared if p.subject.case in split[part]]
         return self._measured(self.network_for(site.name, number), prepared)
 
@@ -373,13 +399,18 @@ class Learner:
 
     def rollback(self, number: int) -> None:
         """Make an earlier round current; nothing is deleted."""
+        if self._known(number) and self.held(number):
+            raise SmgError(f"{self.store.folder}: round {number} is held; `smg accept` takes it")
         self._make_current(number, "rolled back")
 
     def accept(self, number: int) -> None:
         """Make a held round current."""
-        if number in [entry["round"] for entry in self.model["rounds"]] and not self.store.read_round(number)["held"]:
+        if self._known(number) and not self.held(number):
             raise SmgError(f"{self.store.folder}: round {number} is not held; `smg rollback` goes back to it")
         self._make_current(number, "accepted")
+
+    def _known(self, number: int) -> bool:
+        return number in [entry["round"] for entry in self.model["rounds"]]
 
     def _make_current(self, number: int, event: str) -> None:
         with self.store.locked():

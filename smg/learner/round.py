@@ -135,7 +135,8 @@ class Training:
         if not self.validation:
             return
         before = self.progress.best_dice
-        rows = [prepared_dice(self.network, subject, self.config.preparation) for subject in self.validation]
+        options = self.config.preparation, self.config.largest_component
+        rows = [prepared_dice(self.network, subject, *options) for subject in self.validation]
         self.progress.curve.append({"iteration": self.progress.iteration, "dsc": sum(rows) / len(rows)})
         if self.config.select == "best" and self.progress.curve[-1]["dsc"] > before:
             self.progress.best = {name: t.clone() for name, t in self.network.state_dict().items()}

@@ -19,7 +19,7 @@ from smg.learner.learner import Learner, first_process, meet, versions
 from smg.learner.round import Told
 from smg.methods import Step
 from smg.sites.site import Site
-from smg.sites.split import Split, save_splits, split_site
+from smg.sites.split import Split, load_splits, save_splits, split_site
 
 METRICS = ("dsc", "asd")
 
@@ -63,6 +63,7 @@ class Stream:
 
     def _run(self, folder: Path) -> dict[str, Any]:
         splits = self.splits or {name: split_site(self.sites[name], self.config.seed) for name in self.rounds}
+        self._check_splits(folder / "split.json", splits)
         learner = self._learner(folder)
         tell = self._teller(folder)
         if first_process():
@@ -86,6 +87,14 @@ class Stream:
             write_json(folder / "results.json", results)
         tell({"event": "end", "measures": results["measures"]})
         return results
+
+    def _check_splits(self, path: Path, splits: dict[str, Split]) -> None:
+        """A run goes on with the parts it began with: what it trained on must not be tested on."""
+        for site, split in (load_splits(path) if path.exists() else {}).items():
+            if site in splits and {part: set(cases) for part, cases in splits[site].items()} != {
+                part: set(cases) for part, cases in split.items()
+            }:
+                raise SmgError(f"{path}: the run was begun with another split of site {site}; give another folder")
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -129,11 +138,12 @@ class Stream:
     def _evaluated(
         self, folder: Path, learner: Learner, number: int, splits: dict[str, Split], tell: Listener
     ) -> list[dict[str, Any]]:
-        """The rows of one round, from its file where they were made before."""
+        """The rows of one round, from its file where they were made before, of all the sites there are now."""
         path = folder / "evaluations" / self.part / f"{number:03d}.json"
         if path.exists():
             kept: list[dict[str, Any]] = json.loads(path.read_text())
-            return kept
+            if {row["site"] for row in kept} >= {site for site in self.rounds if splits[site][self.part]}:
+                return kept
         rows = self.evaluate(learner, number, splits)
         if first_process():
             write_json(path, rows)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor
 
-from smg.errors import Misuse, SmgError
+from smg.errors import Misuse, SmgError, validation_line
 from smg.gradients.oracle import Gradient
 from smg.prepare.batches import Batch, Iteration
 
@@ -78,6 +79,7 @@ class Meta(Method):
         return torch.sub(theta, g if self.inner == "sgd" else grad.preconditioned(g), alpha=gamma)
 
 
+ANY = ConfigDict(arbitrary_types_allowed=True)  # a method of one's own may have fields of any kind
 METHODS: dict[str, type[Method]] = {}
 _LOADED: set[Path] = set()
 M = TypeVar("M", bound=type[Method])
@@ -132,8 +134,19 @@ def recipe(name: str, **options: Any) -> Recipe:
         close = get_close_matches(plain, METHODS, n=1)
         meant = f"did you mean {close[0]}? It is one of" if close else "it is one of"
         raise Misuse(f"no method {name!r}; {meant} {', '.join(METHODS)}, and NAME+c for the comprehensive buffer")
-    fields = [field.name for field in dataclasses.fields(METHODS[plain])]
-    for option in options:
+    method = METHODS[plain](**_checked(METHODS[plain], options))
+    return Recipe(method, "comprehensive" if name.endswith("+c") else "representative")
+
+
+def _checked(method: type[Method], options: dict[str, Any]) -> dict[str, Any]:
+    """Options that the method has, as what its fields are declared to be: YAML takes `5e-3` for a word."""
+    fields, kinds = [field.name for field in dataclasses.fields(method)], get_type_hints(method)
+    made = {}
+    for option, value in options.items():
         if option not in fields:
-            raise Misuse(f"method {plain} has no option {option!r}; it has {', '.join(fields) or 'none'}")
-    return Recipe(METHODS[plain](**options), "comprehensive" if name.endswith("+c") else "representative")
+            raise Misuse(f"method {method.name} has no option {option!r}; it has {', '.join(fields) or 'none'}")
+        try:
+            made[option] = TypeAdapter(kinds[option], config=ANY).validate_python(value)
+        except ValidationError as error:
+            raise Misuse(f"options.{option}: {validation_line(error)}") from None
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
@@ -111,6 +112,8 @@ def _monai(name: str) -> Callable[..., Any]:
 
 def _own(path: str) -> Callable[..., Any]:
     module, _, attribute = path.partition(":")
+    if module.partition(".")[0] in sys.stdlib_module_names:  # a model from elsewhere must not run what it likes
+        raise SmgError(f"network {path}: Python's own library has no networks")
     try:
         factory = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

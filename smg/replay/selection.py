@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from smg.errors import SmgError
+from smg.errors import Misuse
 from smg.randomness import numpy_generator
 
 
@@ -54,11 +54,18 @@ POLICIES: dict[str, Policy] = {}
 def policy(name: str) -> Callable[[Policy], Policy]:
     """Make a policy known under a name: a function from candidates and a number to that many of their indices."""
 
-    def known(choose: Policy) -> Policy:
+    def register(choose: Policy) -> Policy:
         POLICIES[name] = choose
         return choose
 
-    return known
+    return register
+
+
+def known(name: str) -> Policy:
+    """The policy of that name."""
+    if name not in POLICIES:
+        raise Misuse(f"no replay policy {name!r}; it is one of {', '.join(POLICIES)}")
+    return POLICIES[name]
 
 
 def select(
@@ -71,10 +78,9 @@ def select(
     round: int = 0,
 ) -> Choice:
     """Choose `count` of the candidates (N_e), given the features of each previous site's exemplars; `weight` is λ."""
-    if name not in POLICIES:
-        raise SmgError(f"no replay policy {name!r}; it is one of {', '.join(POLICIES)}")
+    choose = known(name)
     scores = score(features, previous, weight)
-    chosen = POLICIES[name](Candidates(features, scores, seed, round), min(count, len(features)))
+    chosen = choose(Candidates(features, scores, seed, round), min(count, len(features)))
     return Choice(tuple(chosen), scores)
 
 

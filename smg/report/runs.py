@@ -51,6 +51,7 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
                 orders.setdefault(one["name"], len(orders))
         for file in sorted(path.rglob("results.json")):
             found.setdefault(file.parent.resolve(), _read(file))
+    _check_alike(found.values())
     last = len(orders)
 
     def place(run: Run) -> tuple[int, int, int]:
@@ -59,6 +60,28 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
         return orders.get(stream, last), orders.get(run.name, last), run.seed
 
     return sorted(found.values(), key=place)
+
+
+def _check_alike(runs: Iterable[Run]) -> None:
+    """Runs of one name are one method's seeds; two experiments must not become one row of a table."""
+    rows: dict[tuple[str, str], dict[int, Run]] = {}
+    for run in runs:
+        row = rows.setdefault((run.stream, run.name), {})
+        if run.seed in row:
+            both, why = row[run.seed], f"with seed {run.seed}"
+        else:
+            row[run.seed] = run
+            both, why = next(iter(row.values())), "with different settings"
+            if not any(_differ(both.results.get(key), run.results.get(key)) for key in ("part", "config")):
+                continue
+        raise SmgError(f"{both.folder} and {run.folder}: two runs called {run.name!r} {why}; report them apart")
+
+
+def _differ(one: Any, other: Any, key: str = "") -> bool:
+    """In what both tell: an older version's configuration has fewer keys."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return any(_differ(one[key], other[key], key) for key in one.keys() & other.keys())
+    return key != "seed" and one is not None and other is not None and one != other
 
 
 def _read(path: Path) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from smg.errors import SmgError
@@ -15,14 +15,21 @@ PARTS = {"train": 0.60, "validation": 0.15, "test": 0.25}
 Split = dict[str, tuple[str, ...]]  # part -> cases
 
 
-def split_site(site: Site, seed: int) -> Split:
-    """Subjects ranked by a hash of seed and identity: neither the order of files nor the machine matters."""
-    ranked = sorted((s.case for s in site.subjects), key=lambda case: _rank(seed, f"{site.name}/{case}"))
-    split, start = {}, 0
-    for part, count in sizes(len(ranked)).items():
-        split[part] = tuple(sorted(ranked[start : start + count]))
-        start += count
-    return split
+def split_site(site: Site, seed: int, before: Mapping[str, str] | None = None) -> Split:
+    """Subjects ranked by a hash of seed and identity: neither the order of files nor the machine matters.
+
+    before: the part that a case was in when there were fewer; it stays there, and the new ones fill up the parts.
+    """
+    before = before or {}
+    split = {part: [s.case for s in site.subjects if before.get(s.case) == part] for part in PARTS}
+    new = [s.case for s in site.subjects if before.get(s.case) not in PARTS]
+    ranked = sorted(new, key=lambda case: _rank(seed, f"{site.name}/{case}"))
+    for part, count in sizes(len(site.subjects)).items():
+        wanted = max(0, count - len(split[part]))
+        split[part] += ranked[:wanted]
+        ranked = ranked[wanted:]
+    split["train"] += ranked  # where a part had more than its share
+    return {part: tuple(sorted(cases)) for part, cases in split.items()}
 
 
 def sizes(n: int) -> dict[str, int]:

@@ -106,11 +106,23 @@ def test_the_paper_s_configuration_is_the_paper_s() -> None:
         ("part: tset", "part is one of train, validation, test, not 'tset'"),
         ("[1, 2]", "a configuration is a mapping"),
         ("a: [", r"not YAML \(line"),
+        ("methods: 5", "methods are a list, such as"),
+        ("streams: [a, b]", "streams are `NAME: {order: "),
+        ("methods: [sga, {method: sga, batch: 3}]", "two methods are called 'sga'; give one of them another `name`"),
+        ("seeds: [0, 1, 0]", "seed 0 stands twice"),
     ],
 )
 def test_mistakes_in_a_plan_name_the_file(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(SmgError, match=f"grid.yaml: .*{sentence}"):
         read_plan(write(tmp_path, text))
+
+
+def test_a_folder_called_as_a_ready_configuration_is_not_in_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").mkdir()  # as the demonstration leaves it
+    assert read_plan("demo").methods
 
 
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,3 +138,28 @@ def free(folder: Path) -> bool:
             return True
     except SmgError:
         return False
+
+
+def test_results_of_another_run_are_not_taken_for_a_runs_own(tmp_path: Path, data: Path) -> None:
+    out = tmp_path / "out"
+    gone_through(Bench(grid(tmp_path, methods=[{"name": "v", "method": "finetune"}]), out, data, workers=1))
+    told = (out / "bench.json").read_text()
+    with pytest.raises(SmgError, match=r"stream/v/seed-0: holds a run of another configuration"):
+        gone_through(Bench(grid(tmp_path, methods=[{"name": "v", "method": "jm"}]), out, data, workers=1))
+    with pytest.raises(SmgError, match=r"stream/v/seed-0: holds a run of another configuration"):
+        gone_through(Bench(grid(tmp_path, methods=[{"name": "v", "method": "finetune"}], order=["B"]), out, data, 1))
+    assert (out / "bench.json").read_text() == told
+
+
+def test_workers_share_out_the_gpus(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+    start = subprocess.Popen
+
+    def noting(*args: Any, env: dict[str, str] | None = None, **more: Any) -> Any:
+        given.append((env or {}).get("CUDA_VISIBLE_DEVICES", ""))
+        return start(*args, env=env, **more)
+
+    monkeypatch.setattr("smg.bench.workers.subprocess.Popen", noting)
+    monkeypatch.setattr("smg.bench.workers.gpus", lambda: ("4", "6"))  # this machine need not have them
+    gone_through(Bench(grid(tmp_path, methods=["finetune", "jm"]), tmp_path / "out", data, workers=2))
+    assert given == ["4", "6"]

@@ -62,7 +62,11 @@ def test_history_rollback_and_replay(folder: Path) -> None:
     assert "sga+c" in table
     assert "round 1 is current; the model knows A" in smg("rollback", "model", "1", cwd=folder).stdout
     assert "rolled back: round 1" in smg("history", "model", cwd=folder).stdout
-    assert set(json.loads(smg("replay", "show", "model", "--json", cwd=folder).stdout)) == {"A"}
+    stored = json.loads(smg("replay", "show", "model", "--json", cwd=folder).stdout)
+    assert [(one["site"], one["round"], one["subjects"], one["in_use"]) for one in stored] == [
+        ("A", 1, 2, True),
+        ("B", 2, 2, False),  # its round is not current, but its subjects are still there
+    ]
     assert "2 exemplars of A removed" in smg("replay", "drop", "model", "A", cwd=folder).stdout
     assert "dropped exemplars: site A, subjects 2" in smg("history", "model", cwd=folder).stdout
 

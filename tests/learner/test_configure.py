@@ -8,6 +8,7 @@ import pytest
 
 from smg.errors import SmgError
 from smg.learner.configure import configuration, from_words, read_yaml
+from smg.prepare.effects import Augmentation
 
 
 def test_layers_go_over_one_another_key_by_key(tmp_path: Path) -> None:
@@ -36,6 +37,9 @@ def test_channels_and_classes_follow_from_the_preparation() -> None:
         (["method=sgaa"], "no method 'sgaa'; did you mean sga?"),
         (["options.gama=1"], "method sga has no option 'gama'"),
         (["augment=wild"], "there is no augmentation preset 'wild'"),
+        (["options.gamma=big"], "options.gamma: Input should be a valid number"),
+        (["replay.policy=best"], "no replay policy 'best'; it is one of random, representative"),
+        (["network={width"], "the value cannot be read; write a mapping as {key: value, key: value}"),
         (["select=first"], "select: Input should be 'last', 'best' or 'average'"),
     ],
 )
@@ -55,3 +59,21 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
         assert sentence in str(error.value)
     with pytest.raises(SmgError, match="No such file"):
         read_yaml(tmp_path / "missing.yaml")
+
+
+def test_numbers_as_everyone_writes_them(tmp_path: Path) -> None:
+    assert from_words(["options.gamma=5e-3"]) == {"options": {"gamma": 0.005}}
+    (tmp_path / "c.yaml").write_text("method: sga\noptions: {beta: 1E-2}\n")
+    assert configuration(read_yaml(tmp_path / "c.yaml")).options == {"beta": 0.01}
+    assert configuration({"method": "sga", "options": {"gamma": "5e-3"}}).recipe().method.gamma == 0.005  # type: ignore[attr-defined]
+
+
+def test_what_goes_with_a_setting_goes_when_it_is_replaced() -> None:
+    before = configuration(from_words(["method=sga", "options.inner=adam", "preparation.labels={a: 1, b: 2}"]))
+    stored = before.model_dump(mode="json")
+    assert configuration(stored, {"method": "jm"}).options == {}
+    assert configuration(stored, {"method": "sga"}).options == {"inner": "adam"}
+    assert configuration(stored, from_words(["options={}"])).options == {}
+    assert configuration(stored, from_words(["options.gamma=0.1"])).options == {"inner": "adam", "gamma": 0.1}
+    assert configuration(stored, from_words(["augment.preset=mild"])).augment == Augmentation.preset("mild")
+    assert configuration(stored, from_words(["preparation.labels={c: 3}"])).preparation.labels.names == ("c",)

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,15 @@ import pytest
 import torch
 
 from smg.errors import SmgError
+from smg.evaluation.subjects import prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.sites.site import Site
+from smg.sites.split import load_splits
 from smg.sites.volume import read_volume
+from tests.conftest import write_site
 from tests.learner.streams import TINY, fingerprint, tiny_stream, write_sites
+from tests.toys import OPTIONS, subject
 
 
 @pytest.fixture(scope="module")
@@ -368,3 +373,113 @@ def test_streams_that_make_no_sense(data: Path, tmp_path: Path) -> None:
     tiny_stream(data, method="jm").run(tmp_path / "run")
     with pytest.raises(SmgError, match="holds a run of another configuration"):
         tiny_stream(data, method="sga").run(tmp_path / "run")
+
+
+def test_a_drop_killed_halfway_is_a_drop(taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("smg.learner.store.write_json", killed)  # the exemplars are gone, the record does not say so
+    with pytest.raises(KeyboardInterrupt):
+        taught.drop("A")
+    monkeypatch.undo()
+    again = Learner(taught.store.folder)
+    assert again.kept()["A"]["subjects"] == 0
+    assert again.drop("A") == 0
+    again.learn(Site.find(data, "C"))
+
+
+def test_what_no_round_uses_is_told_too(taught: Learner, data: Path) -> None:
+    taught.learn(Site.find(data, "A"), again=True)
+    told = [(one["site"], one["round"], one["subjects"], one["in_use"]) for one in taught.stored()]
+    assert told == [("A", 1, 2, False), ("B", 2, 2, True), ("A", 3, 2, True)]
+    assert taught.drop("A") == 4
+
+
+def test_a_held_round_is_held_until_it_is_accepted_and_no_longer(taught: Learner, data: Path) -> None:
+    taught.learn(Site.find(data, "C"), tolerance=-1.0)
+    assert taught.held(3)
+    with pytest.raises(SmgError, match="round 3 is held; `smg accept` takes it"):
+        taught.rollback(3)
+    taught.accept(3)
+    assert not taught.held(3)
+    taught.rollback(2)
+    taught.rollback(3)  # it was accepted once
+    with pytest.raises(SmgError, match="round 3 is not held"):
+        taught.accept(3)
+
+
+def test_subjects_stay_in_their_part_when_a_site_has_grown(taught: Learner, data: Path, tmp_path: Path) -> None:
+    """Else what was trained with would be tested on."""
+    grown = tmp_path / "grown" / "A"
+    shutil.copytree(data / "A", grown)
+    write_site(tmp_path / "more", 9, first_seed=90)
+    for path in (tmp_path / "more").iterdir():
+        path.rename(grown / path.name.replace("Case0", "Case9"))
+    before = taught.store.read_round(1)["parts"]
+    after = taught.learn(Site.find(grown), again=True)["parts"]
+    assert {part: len(names) for part, names in after.items()} == {"train": 8, "validation": 2, "test": 3}
+    assert all(set(before[part]) <= set(after[part]) for part in before)
+    tested = {taught._alias("A", row.case) for row in taught.evaluate(Site.find(grown))}
+    assert tested == set(after["test"])
+
+
+def test_a_model_with_a_method_of_ones_own_can_be_looked_at_and_asked_without_its_file(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from smg.methods import JM, register\n\n@register('mine')\nclass Mine(JM):\n    pass\n"
+    (tmp_path / "mine.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    learner(tmp_path / "model", method="mine.py:mine").learn(Site.find(data, "A"))
+    (tmp_path / "mine.py").unlink()
+    monkeypatch.setattr("smg.methods.base._LOADED", set())
+    there = Learner(tmp_path / "model")
+    assert there.sites == ["A"]
+    there.predict(read_volume(next((data / "B").glob("Case00.nii*"))))
+    with pytest.raises(SmgError, match=r"mine\.py: no such file of methods"):
+        there.learn(Site.find(data, "B"))
+
+
+def test_a_misfit_shows_before_a_round(data: Path, tmp_path: Path) -> None:
+    small = {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]}
+    made = learner(tmp_path / "model", network={"name": "SegResNet", "bottleneck": "nowhere", "arguments": small})
+    with pytest.raises(SmgError, match="nowhere"):
+        made.learn(Site.find(data, "A"), told=lambda iteration, step: pytest.fail("it began"))
+
+
+def test_parts_are_counted_as_the_model_draws_them() -> None:
+    """Without the rule of the largest component a second part counts, in the curve and for the guard as elsewhere."""
+    one = subject(0)
+    truth = one.labels.numpy()
+
+    class Says(torch.nn.Linear):  # a network has parameters
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            mask = torch.from_numpy(truth[: len(images)]).float()[:, None]  # every slice has the same disc
+            mask[:, :, :2, :2] = 1.0  # and a corner
+            return torch.cat([1 - mask, mask], dim=1)
+
+    with_rule, without = (prepared_dice(Says(1, 1), one, OPTIONS, largest) for largest in (True, False))
+    assert with_rule == 1.0
+    assert without < 1.0
+
+
+def test_a_run_goes_on_only_with_the_split_it_began_with(data: Path, tmp_path: Path) -> None:
+    stream = tiny_stream(data, method="finetune")
+    stream.run(tmp_path / "run")
+    before = (tmp_path / "run/split.json").read_text()
+    (tmp_path / "run/results.json").unlink()
+    splits = load_splits(tmp_path / "run/split.json")
+    swapped = splits["A"] | {"train": splits["A"]["test"] + splits["A"]["train"][1:], "test": splits["A"]["train"][:1]}
+    other = replace(stream, splits=splits | {"A": swapped})
+    with pytest.raises(SmgError, match=r"split\.json: the run was begun with another split of site A"):
+        other.run(tmp_path / "run")
+    assert (tmp_path / "run/split.json").read_text() == before
+    stream.run(tmp_path / "run")
+
+
+def test_a_site_that_joins_a_finished_run_is_measured_after_every_round(data: Path, tmp_path: Path) -> None:
+    stream = replace(tiny_stream(data, method="finetune"), unseen=None)
+    stream.run(tmp_path / "run")
+    longer = replace(stream, order=["A", "B", "C"])
+    matrix = longer.run(tmp_path / "run")["matrix"]["dsc"]
+    assert all(matrix[learned][site] is not None for learned in "ABC" for site in "ABC")

@@ -100,9 +100,10 @@ def test_weights_are_a_function_of_the_seed_and_disturb_nothing(name: str) -> No
         ("AttentionUnet", {}, "AttentionUnet cannot be built: .*missing.*'channels' and 'strides'"),
         ("SegResNet", {"norm": "nonsense"}, "SegResNet cannot be built"),
         ("no_such_package:factory", {}, "cannot be imported: No module named 'no_such_package'"),
-        ("math:nothing", {}, "cannot be imported: module 'math' has no attribute 'nothing'"),
-        ("math:pi", {}, "is a float, not a class or function"),
-        ("collections:OrderedDict", {}, "made a OrderedDict, not a torch.nn.Module"),
+        ("torch:nothing", {}, "cannot be imported: module 'torch' has no attribute 'nothing'"),
+        ("numpy:pi", {}, "is a float, not a class or function"),
+        ("torch:Size", {}, "made a Size, not a torch.nn.Module"),
+        ("os:system", {"command": "true"}, "network os:system: Python's own library has no networks"),
     ],
 )
 def test_mistakes_are_one_clear_line(name: str, arguments: dict[str, Any], message: str) -> None:

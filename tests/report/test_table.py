@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from smg.errors import SmgError
 from smg.report.runs import find_runs
 from smg.report.table import paper_tables, to_csv, to_latex, to_markdown
+from tests.report.benches import make_bench
 
 
 def write_run(bench: Path, name: str, seed: int, dsc: float, asd: float | None, stream: str = "one") -> None:
@@ -76,4 +78,22 @@ def test_what_is_no_run(tmp_path: Path) -> None:
         find_runs([tmp_path / "nowhere"])
     (tmp_path / "results.json").write_text("{}")
     with pytest.raises(SmgError, match=r"results.json: not the results of a run"):
+        find_runs([tmp_path])
+
+
+def test_two_experiments_do_not_become_one_row(tmp_path: Path) -> None:
+    make_bench(tmp_path / "one", ["jm"], seeds=[0, 1])
+    make_bench(tmp_path / "two", ["jm"], seeds=[1])
+    with pytest.raises(SmgError, match="two runs called 'jm' with seed 1; report them apart"):
+        find_runs([tmp_path])
+    shutil.rmtree(tmp_path / "two")
+    make_bench(tmp_path / "three", ["jm"], seeds=[2])
+    assert len(find_runs([tmp_path])) == 3
+    path = next((tmp_path / "three").rglob("results.json"))
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {"config": told["config"] | {"iterations": 7}}))
+    with pytest.raises(SmgError, match="two runs called 'jm' with different settings; report them apart"):
+        find_runs([tmp_path])
+    path.write_text(json.dumps(told | {"part": "validation"}))
+    with pytest.raises(SmgError, match="with different settings"):
         find_runs([tmp_path])

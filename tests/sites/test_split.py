@@ -79,3 +79,15 @@ def test_split_files_that_cannot_serve(tmp_path: Path, text: str, sentence: str)
     with pytest.raises(SmgError, match=sentence) as error:
         given_split(site(2), load_splits(path), path)
     assert str(path) in str(error.value)
+
+
+@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 5))
+def test_who_was_in_a_part_stays_in_it_when_more_come(few: int, more: int, seed: int) -> None:
+    first = split_site(site(few), seed)
+    before = {case: part for part, cases in first.items() for case in cases}
+    grown = split_site(site(few + more), seed, before)
+    assert all(set(first[part]) <= set(grown[part]) for part in PARTS)
+    assert sorted(case for cases in grown.values() for case in cases) == [f"Case{i:02d}" for i in range(few + more)]
+    if few >= 10:
+        assert all(abs(len(grown[part]) - count) <= 1 for part, count in sizes(few + more).items())
+    assert split_site(site(few), seed, before) == first
