@@ -1,16 +1,21 @@
-"""Exemplars as they are stored: prepared arrays under an alias, with nothing of the file they came from."""
+"""Exemplars: chosen of a site's subjects, and stored as prepared arrays under an alias, with nothing of their file."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from smg.learner.config import LearnerConfig
+from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.grid import Grid
+from smg.replay.selection import select
 from smg.sites.site import Subject
 
 NOWHERE = Path()  # an exemplar has no file
@@ -19,6 +24,32 @@ NOWHERE = Path()  # an exemplar has no file
 def alias(seed: int, site: str, case: str) -> str:
     """A name that its hospital can find out and nobody else: a hash of seed, site and case."""
     return hashlib.sha256(f"alias/{seed}/{site}/{case}".encode()).hexdigest()[:8]
+
+
+def choose(
+    config: LearnerConfig,
+    number: int,
+    site: str,
+    candidates: Sequence[Prepared],
+    moments: Tensor,
+    earlier: Sequence[Tensor],
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """A round's exemplars, packed, and every candidate's scores, by their features and those of each earlier site's."""
+    recipe, seed = config.recipe(), config.seed
+    count = {"everything": len(candidates), "nothing": 0, "exemplars": config.replay.subjects}[recipe.method.keeps]
+    features, previous = means_of(moments), [means_of(site) for site in earlier]
+    choice = select(recipe.policy, features, previous, count, config.replay.weight, seed, number)
+    names = [alias(seed, site, p.subject.case) for p in candidates]
+    told = {
+        "policy": recipe.policy,
+        "chosen": [names[i] for i in choice.chosen],
+        "candidates": names,
+        "R": as_numbers(choice.scores.representativeness),
+        "V": as_numbers(choice.scores.diversity),
+        "H": as_numbers(choice.scores.hybrid),
+        "features": [as_numbers(row) for row in features],
+    }
+    return pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen]), told
 
 
 def pack(subjects: list[Prepared], aliases: list[str]) -> dict[str, Tensor]:

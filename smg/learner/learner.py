@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as distributed
 from pydantic import BaseModel
 from torch import Tensor, nn
 
@@ -19,17 +18,16 @@ import smg
 from smg.errors import SmgError
 from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
-from smg.learner.exemplars import alias, as_numbers, pack, size_of, unpack
+from smg.learner.exemplars import alias, choose, size_of, unpack
 from smg.learner.familiarity import Familiar
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
+from smg.learner.processes import first_process, meet
 from smg.learner.round import Diverged, Told, Training, device_of_choice
 from smg.learner.store import FORMAT, Store
 from smg.networks import build_network, check_network
-from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.site import prepare_site
 from smg.replay.features import subject_moments
-from smg.replay.selection import select
 from smg.sites.site import Site
 from smg.sites.split import Split, split_site
 from smg.sites.volume import Volume
@@ -236,10 +234,10 @@ class Learner:
         network, number, site = training.network, training.number, training.site
         previous = {name: self._moments(network, kept) for name, kept in self.replay().items()}
         moments = self._moments(network, parts["train"])
-        chosen, selection = self._choose(training, parts["train"], moments, list(previous.values()))
+        chosen, selection = choose(self.config, number, site, parts["train"], moments, list(previous.values()))
         earlier = self._earlier(self.network(), network)
         fallen = {name: dsc["before"] - dsc["after"] for name, dsc in earlier.items()}
-        record = {
+        record: dict[str, Any] = {
             "round": number,
             "parent": self.current,
             "site": site,
@@ -283,30 +281,6 @@ class Learner:
         known = Familiar.of(moments)
         apart = [known.distance(m, site) for m in self._moments(network, validation)] if validation else []
         return known.as_json([d for d in apart if d is not None])
-
-    def _choose(
-        self, training: Training, candidates: list[Prepared], moments: Tensor, earlier: list[Tensor]
-    ) -> tuple[dict[str, Tensor], Any]:
-        """The exemplars of this site, packed, and the scores of every candidate."""
-        recipe = self.config.recipe()
-        count = {"everything": len(candidates), "nothing": 0, "exemplars": self.config.replay.subjects}[
-            recipe.method.keeps
-        ]
-        features, previous = means_of(moments), [means_of(site) for site in earlier]
-        policy, seed = recipe.policy, self.config.seed
-        choice = select(policy, features, previous, count, self.config.replay.weight, seed, training.number)
-        names = [self._alias(training.site, p.subject.case) for p in candidates]
-        scores = choice.scores
-        told = {
-            "policy": policy,
-            "chosen": [names[i] for i in choice.chosen],
-            "candidates": names,
-            "R": as_numbers(scores.representativeness),
-            "V": as_numbers(scores.diversity),
-            "H": as_numbers(scores.hybrid),
-            "features": [as_numbers(row) for row in features],
-        }
-        return pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen]), told
 
     def held(self, number: int) -> bool:
         """Whether a round still waits to be accepted."""
@@ -453,14 +427,3 @@ def _changed(before: BaseModel, now: BaseModel) -> str:
 
 def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: t.detach().clone().cpu() for name, t in tensors.items()}
-
-
-def meet() -> None:
-    """Processes of a job wait for one another."""
-    if distributed.is_initialized():
-        distributed.barrier()
-
-
-def first_process() -> bool:
-    """Whether this process writes: the only one, or the first of a job."""
-    return not distributed.is_initialized() or distributed.get_rank() == 0

@@ -15,7 +15,8 @@ from smg.evaluation.subjects import mean_of
 from smg.files import locked, write_json
 from smg.learner.config import LearnerConfig
 from smg.learner.events import Event, Listener, appending
-from smg.learner.learner import Learner, first_process, meet, versions
+from smg.learner.learner import Learner, versions
+from smg.learner.processes import first_process, meet
 from smg.learner.round import Told
 from smg.methods import Step
 from smg.sites.site import Site

@@ -6,7 +6,8 @@ both. Every measure is linear in the subjects' values,
     BM  mean over learned sites s, over subjects of s, of  a[T]        FM  mean over the unseen site's subjects of  a[T]
     BT  mean over s < T, over subjects of s, of  a[T] - a[s]           FT  the same of  a[T] - a[T+1]
 
-so a difference of measures is the mean of differences. Its 95 % interval is that of
+so a difference of measures is the mean of differences, over the subjects that have a value under both. Its 95 %
+interval is that of
 
     mean  +  patients' deviation  +  t(n - 1) s / √n
 
