@@ -33,6 +33,7 @@ from smg.errors import SmgError
 from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
 from smg.report.runs import Run
 from smg.report.table import MEASURES, METRICS
+from smg.sites.labels import first_class
 
 STREAMS = ("A-first", "F-first")  # the paper's two
 SEEDS = 3  # fewer say nothing
@@ -68,7 +69,7 @@ def measure(name: str) -> Level:
         if not path.exists():
             raise SmgError(f"{path}: not measured yet; run benchmarks/afterwards.py")
         rows = json.loads(path.read_text())
-        told = {row["subject"]: next(iter(row["classes"].values()))[metric] for row in rows}
+        told = {row["subject"]: row["classes"][first_class(run.results)][metric] for row in rows}
         return {rows[0]["site"]: {case: value for case, value in told.items() if value is not None}}
 
     return Level(name, unseen if name == "FM" else lambda run, metric: values_of(run, metric, name))

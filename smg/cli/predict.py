@@ -21,6 +21,7 @@ def predict(
     model: Model,
     scans: Annotated[list[str], typer.Argument(metavar="SCAN...", help="Scans, folders of scans, or patterns.")],
     out: Annotated[Path, typer.Option(help="The folder for the masks.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace masks that are there already.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a mask for each scan, on its own grid and in its format, and tell how far it is from each site learned.
@@ -38,12 +39,12 @@ def predict(
         raise SmgError(f"{model}: has learned nothing yet; `smg learn {model} SITE` first")
     predictor = learner.predictor()
     paths, faults = find_scans(scans)
-    places = dict(zip(paths, mask_files(paths, out), strict=True))
+    places = dict(zip(paths, mask_files(paths, out, overwrite), strict=True))
     targets = {path: place for path, place in places.items() if isinstance(place, Path)}
     answers: dict[Path, dict[str, Any] | SmgError] = {p: e for p, e in places.items() if isinstance(e, SmgError)}
 
     def write(path: Path, made: Prediction) -> None:
-        write_volume(targets[path], made.mask)
+        write_volume(targets[path], made.mask, like=path)
 
     for number, (path, made) in enumerate(predictor.predict_all(targets, write), start=1):
         if isinstance(made, SmgError):

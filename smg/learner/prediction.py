@@ -31,7 +31,7 @@ AT_A_TIME = 4  # threads, and scans that wait before and behind the network: mem
 class Prediction:
     """A scan's mask, on the scan's own grid, and how far the scan is from what the model has learned."""
 
-    mask: Volume
+    mask: Volume  # in the values that masks of the sites have
     distances: dict[str, float | None]  # of every site learned; None where it cannot be told (smg.learner.familiarity)
     nearest: str | None  # the site it is most like
     unlike: bool | None  # whether it is unlike every site; None where it cannot be told
@@ -40,7 +40,7 @@ class Prediction:
     def millilitres(self) -> float:
         """Of everything that is not background."""
         i, j, k = self.mask.spacing
-        return float((self.mask.array > 0).sum()) * i * j * k / 1000
+        return float((self.mask.array != 0).sum()) * i * j * k / 1000
 
 
 Answer = tuple[Path, Prediction | SmgError]
@@ -114,7 +114,8 @@ class Predictor:
 
     def _decide(self, scores: Array, moments: Tensor, grid: Grid) -> Prediction:
         distances = self.familiar.distances(moments)
-        mask = Volume(mask_of(scores, grid, self.config.largest_component), grid.affine)
+        classes = mask_of(scores, grid, self.config.largest_component)
+        mask = Volume(self.config.preparation.labels.values(classes), grid.affine)
         return Prediction(mask, distances, nearest(distances), self.familiar.unlike(distances))
 
 

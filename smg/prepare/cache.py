@@ -22,7 +22,7 @@ from smg.sites.site import Subject
 if TYPE_CHECKING:
     import torch
 
-FORMAT = 1  # of what an entry holds: raise it and every entry is made anew
+FORMAT = 2  # of what an entry holds: raise it and every entry is made anew
 
 
 def cache_folder() -> Path:

@@ -55,7 +55,8 @@ def _summary(kept: dict[str, Cell], lost: dict[str, Cell], new: dict[str, Cell],
     travels = f"{_percent(new[traveller])} on {unseen}, a site it never saw"
     second = f", and is best elsewhere too: {travels}" if both else f"; {traveller} does best elsewhere: {travels}"
     worst = min(lost, key=lambda name: lost[name].mean or 0.0) if lost else ""
-    third = f" {worst} forgets most: {_points(lost[worst].mean)} of DSC." if worst and worst != hero else ""
+    fell = worst not in ("", hero) and (lost[worst].mean or 0.0) < 0
+    third = f" {worst} forgets most: {_points(lost[worst].mean)} of DSC." if fell else ""
     return f"{first}{second}.{third}"
 
 
@@ -75,13 +76,14 @@ def _forgot(lost: dict[str, Cell], hero: str, order: Sequence[str]) -> str:
     if hero not in lost:
         return "Only one site was learned, so there was nothing to forget."
     sites = "the earlier sites" if len(order) > 2 else f"site {order[0]}"
-    mean = lost[hero].mean or 0.0
-    told = f"{hero} {'gained' if mean > 0 else 'lost'} {_points(mean)} of DSC on {sites}"
-    worst = min(lost, key=lambda name: lost[name].mean or 0.0)
-    if worst == hero:
-        best = max(lost, key=lambda name: lost[name].mean or 0.0)
-        return f"{told}, more than any other; {best} {_points(lost[best].mean)}." if best != hero else f"{told}."
-    return f"{told}; {worst} lost {_points(lost[worst].mean)}."
+    told = f"{hero} {_moved(lost[hero])} of DSC on {sites}"
+    ranked = sorted(lost, key=lambda name: lost[name].mean or 0.0)
+    if len(ranked) == 1:
+        return f"{told}."
+    if ranked[0] != hero:
+        return f"{told}; {ranked[0]} {_moved(lost[ranked[0]])}."
+    more = ", more than any other" if (lost[hero].mean or 0.0) < 0 else ""
+    return f"{told}{more}; {ranked[-1]} {_moved(lost[ranked[-1]])}."
 
 
 def _elsewhere(new: dict[str, Cell], hero: str, unseen: str | None) -> str:
@@ -93,6 +95,10 @@ def _elsewhere(new: dict[str, Cell], hero: str, unseen: str | None) -> str:
         return f"{told}; {best} does better there: {_percent(new[best])}."
     worst = min(new, key=lambda name: new[name].mean or 0.0)
     return f"{told}; {worst} {_percent(new[worst])}." if worst != hero else f"{told}."
+
+
+def _moved(cell: Cell) -> str:
+    return f"{'gained' if (cell.mean or 0.0) > 0 else 'lost'} {_points(cell.mean)}"
 
 
 def _percent(cell: Cell) -> str:

@@ -59,9 +59,12 @@ def feature_map(rounds: Sequence[Record]) -> FeatureMap | None:
     _, sizes, directions = np.linalg.svd(whole - whole.mean(axis=0), full_matrices=False)
     flat = (whole - whole.mean(axis=0)) @ directions[:2].T
     parts = np.split(flat, np.cumsum([len(rows) for rows in stacked])[:-1])
+    sites = [record["site"] for record in with_features]
+    names = [r["site"] if sites.count(r["site"]) == 1 else f"{r['site']}, round {r['round']}" for r in with_features]
     chosen = {
-        r["site"]: [name in r["selection"]["chosen"] for name in r["selection"]["candidates"]] for r in with_features
+        name: [case in r["selection"]["chosen"] for case in r["selection"]["candidates"]]
+        for name, r in zip(names, with_features, strict=True)
     }
     total = float((sizes**2).sum())
-    points = {record["site"]: part for record, part in zip(with_features, parts, strict=True)}
+    points = dict(zip(names, parts, strict=True))
     return FeatureMap(points, chosen, float((sizes[:2] ** 2).sum()) / total if total else 1.0)

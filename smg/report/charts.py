@@ -76,15 +76,15 @@ def draw_features(axis: Any, points: Mapping[str, Array], chosen: Mapping[str, S
 
 
 def draw_series(
-    axis: Any, series: Mapping[str, Series], style: Mapping[str, Look], rounds: Mapping[str, float], label: str
+    axis: Any, series: Mapping[str, Series], style: Mapping[str, Look], rounds: Sequence[tuple[str, float]], label: str
 ) -> None:
-    """A line a method over the iterations of all rounds; `rounds` gives each site the iteration its round began at."""
+    """A line a method over the iterations of all rounds; `rounds` has each one's site, and where it began."""
     for name, (x, y) in series.items():
         axis.plot(x, y, color=style[name].colour, ls=style[name].dash, lw=1.5, label=name)
     axis.set_ylabel(label)
-    for begun in list(rounds.values())[1:]:
+    for _, begun in rounds[1:]:
         axis.axvline(begun, color=FAINT, lw=0.8, ls=(0, (2, 2)))
-    axis.set_xticks(list(rounds.values()), [f"{site}" for site in rounds], ha="left")
+    axis.set_xticks([begun for _, begun in rounds], [site for site, _ in rounds], ha="left")
     axis.grid(False, axis="x")
     axis.set_xlabel("site being learned")
     legend_below(axis)

@@ -82,12 +82,17 @@ def for_page(svg: str, name: str, alt: str) -> str:
     rest = re.sub(r' id="([^"]*)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", rest)
     rest = re.sub(r'href="#', f'href="#{name}-', rest)
     rest = re.sub(r"url\(#", f"url(#{name}-", rest)
-    rest = re.sub(r"font: ?([\d.]+)px [^;\"]*", r"font-size: \1px", rest)
-    rest = re.sub(r"font-family: ?[^;\"]*;?", "", rest)
-    for colour, themed in THEMED.items():
-        rest = re.sub(colour, themed, rest, flags=re.I)
-    rest = re.sub(r"(\d+\.\d{2})\d+", r"\1", rest)  # hundredths of a pixel are enough
+    rest = re.sub(r"<[^>]*>", lambda tag: _themed(tag[0]), rest)  # what is said between tags stays as it is said
     label = escape(alt)
     return (
         f'<svg {box[0]} class="chart" role="img" aria-label="{label}" xmlns:xlink="http://www.w3.org/1999/xlink">{rest}'
     )
+
+
+def _themed(tag: str) -> str:
+    """A tag with the page's fonts and colours."""
+    tag = re.sub(r"font: ?([\d.]+)px [^;\"]*", r"font-size: \1px", tag)
+    tag = re.sub(r"font-family: ?[^;\"]*;?", "", tag)
+    for colour, themed in THEMED.items():
+        tag = re.sub(colour, themed, tag, flags=re.I)
+    return re.sub(r"(\d+\.\d{2})\d+", r"\1", tag)  # hundredths of a pixel are enough

@@ -20,6 +20,7 @@ from smg.report.runs import Run
 from smg.report.sites import middle_slice
 from smg.report.style import AFTER
 from smg.sites.formats import Array
+from smg.sites.labels import first_class
 
 SIDE = 300  # pixels of a picture's longer side
 FINE = 4  # parts of a pixel that a contour's points are told to
@@ -99,7 +100,7 @@ def ranked_cases(runs: Sequence[Run], site: str) -> dict[str, str]:
     for run in runs:
         for row in run.results["subjects"]:
             if row["site"] == site and row["round"] == run.results["stream"]["order"][-1]:
-                scores.setdefault(row["subject"], []).append(next(iter(row["classes"].values()))["dsc"] or 0.0)
+                scores.setdefault(row["subject"], []).append(row["classes"][first_class(run.results)]["dsc"] or 0.0)
     common = {case: values for case, values in scores.items() if len(values) == len(runs)}
     ranked = sorted(common, key=lambda case: -sum(common[case]))
     chosen = ranked if len(ranked) < 3 else [ranked[0], ranked[len(ranked) // 2], ranked[-1]]

@@ -21,11 +21,11 @@ LOSSES = {"incoming": ("loss on the incoming site", ""), "replay": ("loss on rep
 POINTS = 40  # of a line in each round: what is between them is averaged
 
 
-def rounds_begin(rounds: Sequence[Record]) -> dict[str, float]:
+def rounds_begin(rounds: Sequence[Record]) -> list[tuple[str, float]]:
     """The site of each round, and the iteration it began at."""
-    begun, at = {}, 0.0
+    begun, at = [], 0.0
     for record in rounds:
-        begun[record["site"]] = at
+        begun.append((record["site"], at))
         at += record["log"][-1]["iteration"] if record["log"] else 0
     return begun
 
@@ -42,14 +42,13 @@ def series(runs: Iterable[Sequence[Record]], kind: str, key: str) -> Series | No
 def _line(rounds: Sequence[Record], kind: str, key: str) -> Series | None:
     xs: list[float] = []
     ys: list[float] = []
-    begun = rounds_begin(rounds)
     found = False
-    for record in rounds:
+    for record, (_, begun) in zip(rounds, rounds_begin(rounds), strict=True):
         points = [(point["iteration"], point[kind][key]) for point in record["log"] if key in point.get(kind, {})]
         if points:
             found = True
             x, y = _thinned(np.asarray(points, float))
-            xs += [*(begun[record["site"]] + x), float("nan")]  # a gap between rounds
+            xs += [*(begun + x), float("nan")]  # a gap between rounds
             ys += [*y, float("nan")]
     return (np.asarray(xs), np.asarray(ys)) if found else None
 

@@ -27,6 +27,7 @@ import numpy as np
 
 from smg.report.runs import Run
 from smg.report.table import MEASURES, METRICS
+from smg.sites.labels import first_class
 
 Values = dict[str, dict[str, float]]  # site -> subject -> what a measure averages
 DRAWS = 10_000
@@ -101,8 +102,9 @@ def values_of(run: Run, metric: str, measure: str) -> Values:
 def by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
     """(round, site) -> subject -> value, of the first class; where there is no value, no entry."""
     table: dict[tuple[str, str], dict[str, float]] = {}
+    name = first_class(run.results)
     for row in run.results["subjects"]:
-        value = next(iter(row["classes"].values()))[metric]
+        value = row["classes"][name][metric]
         if value is not None:
             table.setdefault((row["round"], row["site"]), {})[row["subject"]] = value
     return table

@@ -21,11 +21,12 @@ from smg.report.matrices import bounds_of, heat_rows, matrix_of, sites_of
 from smg.report.objective import COSINES, LOSSES, logged, rounds_begin
 from smg.report.style import looks
 from smg.report.table import MEASURES, METRICS, Cell, cells, paper_tables
+from smg.sites.labels import first_class
 
 Part = dict[str, Any]
 MEANING = {
     "BM": ("Backward measure", "mean accuracy over the sites learned, after the last of them"),
-    "BT": ("Backward transfer", "what learning later sites did to the earlier ones; nearest to zero is best"),
+    "BT": ("Backward transfer", "what learning later sites did to the earlier ones: below zero it made them forget"),
     "FM": ("Forward measure", "accuracy on the unseen site, after the last site learned"),
     "FT": ("Forward transfer", "what is missing on the unseen site to a network that has learned it too"),
 }
@@ -60,19 +61,19 @@ def measure_heads() -> list[Part]:
 def history(models: Sequence[Model]) -> list[Part]:
     """For a model: what each round reached on its own test part, and did to the earlier sites' exemplars."""
     parts = []
-    for model in models:
+    for name, model in _named(models):
         rows, falls = [], []
         for record in model.rounds:
             earlier = {site: (100 * dsc["before"], 100 * dsc["after"]) for site, dsc in record["earlier"].items()}
             falls += [(before - after, site, record) for site, (before, after) in earlier.items()]
             rows.append({"record": record, "dsc": _mean_of(record, "dsc", 100.0), "asd": _mean_of(record, "asd", 1.0),
                          "earlier": earlier})  # fmt: skip
-        parts.append({"name": model.folder.name, "rows": rows, "aside": model.aside, "sentence": _fell(falls, rows)})
+        parts.append({"name": name, "rows": rows, "aside": model.aside, "sentence": _fell(falls, rows)})
     return parts
 
 
 def _mean_of(record: Record, metric: str, scale: float) -> float | None:
-    told = [next(iter(row["classes"].values()))[metric] for row in record["test"]]
+    told = [row["classes"][first_class(record)][metric] for row in record["test"]]
     values = [scale * value for value in told if value is not None]
     return statistics.fmean(values) if values else None
 
@@ -155,10 +156,9 @@ def buffer(material: Material, figures: Figures) -> list[Part]:
             for run in material.of(stream, name)[:1]:
                 label = f"{name}, {told_stream(run.results['stream'])}, seed {run.seed}"
                 sources.append((label, _slug(f"{stream}-{name}"), run.folder / "model", material.records[run.folder]))
-    sources += [
-        (f"model {m.folder.name}", _slug(f"model-{m.folder.name}"), m.folder, m.rounds) for m in material.models
-    ]
-    for label, slug, folder, rounds in sources:
+    for name, model in _named(material.models):
+        sources.append((f"model {name}", _slug(f"model-{name}"), model.folder, model.rounds))
+    for (label, _, folder, rounds), slug in zip(sources, _apart([slug for _, slug, _, _ in sources]), strict=True):
         kept, spread = exemplars(rounds), feature_map(rounds)
         if spread is None:
             continue
@@ -177,13 +177,13 @@ def objective(material: Material, figures: Figures) -> list[Part]:
     for number, stream in enumerate(material.streams, start=1):
         here = {n: [material.records[run.folder] for run in material.of(stream, n)] for n in material.methods}
         groups.append((str(number), _title(material, stream), {n: [r for r in runs if r] for n, runs in here.items()}))
-    for model in material.models:
+    for name, model in _named(material.models):
         method = model.rounds[-1].get("config", {}).get("method", "model") if model.rounds else "model"
-        groups.append((_slug(model.folder.name), f"model {model.folder.name}", {method: [model.rounds]}))
-    for slug, title, rounds in groups:
+        groups.append((_slug(name), f"model {name}", {method: [model.rounds]}))
+    for (_, title, rounds), slug in zip(groups, _apart([slug for slug, _, _ in groups]), strict=True):
         lines = logged(rounds)
         style = looks(list(rounds))
-        begun = next((rounds_begin(runs[0]) for runs in rounds.values() if runs), {})
+        begun = next((rounds_begin(runs[0]) for runs in rounds.values() if runs), [])
         for key, made in lines.items():
             label, meaning = (COSINES | LOSSES)[key]
             ends = "; ".join(f"{n} {float(np.nanmean(y[-10:])):.2f}" for n, (_, y) in made.items())
@@ -208,6 +208,22 @@ def _times(material: Material, figures: Figures) -> list[Part]:
 
 def _title(material: Material, stream: str) -> str:
     return told_stream(next(run for run in material.runs if run.stream == stream).results["stream"])
+
+
+def _named(models: Sequence[Model]) -> list[tuple[str, Model]]:
+    """Models by their folders' names, with as much of the path as tells two of them apart."""
+    paths = [model.folder.resolve() for model in models]
+    depth = next(n for n in range(1, 100) if n == 99 or len({path.parts[-n:] for path in paths}) == len(set(paths)))
+    return [("/".join(path.parts[-depth:]), model) for path, model in zip(paths, models, strict=True)]
+
+
+def _apart(slugs: Sequence[str]) -> list[str]:
+    """Each once: a second of one name has a number."""
+    made: list[str] = []
+    for slug in slugs:
+        tries = (slug or "one", *(f"{slug or 'one'}-{n}" for n in range(2, len(slugs) + 2)))
+        made.append(next(name for name in tries if name not in made))
+    return made
 
 
 def _slug(text: str) -> str:

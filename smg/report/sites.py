@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from smg.errors import SmgError
 from smg.files import replacing
 from smg.prepare.options import Preparation
 from smg.prepare.site import prepare_scan
@@ -15,7 +16,7 @@ from smg.sites.check import on_all_cores
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
 from smg.sites.site import Site, Subject
-from smg.sites.volume import read_volume
+from smg.sites.volume import read_volume, same_grid
 
 CONTOURS = ("#ffb000", "#00c2ff", "#ff5ca8", "#7ee081")  # told apart by colour-blind readers, and on grey
 Tile = tuple[Array, Array, float]  # image, class indices, height of a pixel over its width
@@ -27,6 +28,8 @@ def plain_tiles(labels: Labels) -> Draw:
 
     def draw(subject: Subject) -> list[Tile]:
         image, mask = read_volume(subject.image), read_volume(subject.mask)
+        if reason := same_grid(image, mask):
+            raise SmgError(f"{subject.mask}: image and mask grids differ: {reason}")
         classes = labels.index(mask.axial())
         middle = middle_slice(classes)
         _, down, across = image.axial_spacing

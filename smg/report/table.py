@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from smg.report.runs import Run
@@ -49,7 +49,8 @@ def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
         names = list(dict.fromkeys(run.name for run in here))
         rows = {name: _row([run for run in here if run.name == name]) for name in names}
         seeds = {name: tuple(sorted(run.seed for run in here if run.name == name)) for name in names}
-        tables.append(StreamTable(stream, _with_best(rows), seeds))
+        bounds = {run.name for run in here if run.results["method"] in BOUNDS}
+        tables.append(StreamTable(stream, _with_best(rows, bounds), seeds))
     return tables
 
 
@@ -66,11 +67,13 @@ def _row(runs: Sequence[Run]) -> dict[tuple[str, str], Cell]:
     return row
 
 
-def _with_best(rows: dict[str, dict[tuple[str, str], Cell]]) -> dict[str, dict[tuple[str, str], Cell]]:
+def _with_best(
+    rows: dict[str, dict[tuple[str, str], Cell]], bounds: Collection[str]
+) -> dict[str, dict[tuple[str, str], Cell]]:
     marked = {name: dict(row) for name, row in rows.items()}
     for metric, (_, _, better) in METRICS.items():
         for measure in MEASURES:
-            rivals = {name: row[metric, measure].mean for name, row in rows.items() if name not in BOUNDS}
+            rivals = {name: row[metric, measure].mean for name, row in rows.items() if name not in bounds}
             means = {name: mean for name, mean in rivals.items() if mean is not None}
             if len(means) < 2:
                 continue

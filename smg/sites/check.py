@@ -109,8 +109,10 @@ class SiteFacts:
         self.foreground_slices += int(mask.any(axis=(1, 2)).sum())
         self.size = _widen(self.size, [columns, rows])
         self.spacing = _widen(self.spacing, [round(across, 3), round(down, 3), round(between, 3)])
-        values = [*self.intensity, float(image.array.min()), float(image.array.max())]
-        self.intensity = [min(values), max(values)]
+        voxels = image.array if image.array.dtype.kind != "f" else image.array[np.isfinite(image.array)]
+        if voxels.size:
+            values = [*self.intensity, float(voxels.min()), float(voxels.max())]
+            self.intensity = [min(values), max(values)]
 
 
 def _widen(span: Span, *points: list[float]) -> Span:

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +29,12 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
-TO_MILLIMETRES = {"meter": 1e3, "mm": 1.0, "micron": 1e-3, "unknown": 1.0}
+TO_MILLIMETRES = {1: 1e3, 2: 1.0, 3: 1e-3}  # by NIfTI's code; what it does not tell is taken for millimetres
 NIFTI = (".nii", ".nii.gz")
-ITK = (".mha", ".mhd", ".nrrd")
+GZIP = b"\x1f\x8b"  # how a member of it begins
+META = (".mha", ".mhd")
+ITK = (*META, ".nrrd")
 SUFFIXES = NIFTI + ITK
-_STDERR = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -61,43 +60,57 @@ def nifti_header(path: Path) -> Header:
 
 def nifti_array(path: Path, header: Header) -> Array:
     parsed: nib.Nifti1Header = header.own
-    start = int(parsed.get_data_offset())
+    start = max(int(parsed.get_data_offset()), 544 if int(parsed["sizeof_hdr"]) == 540 else 352)  # behind the header
     data = _inflate(path, start + header.bytes)
     if len(data) < start + header.bytes:
         raise Truncated(f"cut short: {max(len(data) - start, 0)} of the {header.bytes} bytes its header announces")
     raw = np.frombuffer(data, parsed.get_data_dtype(), offset=start, count=int(np.prod(header.shape)))
-    slope, intercept = parsed.get_slope_inter()
+    slope, intercept = _sensible(parsed.get_slope_inter)
     array = raw.reshape(header.shape)
     if (slope, intercept) in ((None, None), (1.0, 0.0)):
         return array
     return array * np.float64(1.0 if slope is None else slope) + np.float64(intercept or 0.0)
 
 
-def write_nifti(path: Path, array: Array, affine: Array) -> None:
-    """A NIfTI file with a header made from nothing: geometry and data type are all it says."""
+def write_nifti(path: Path, array: Array, affine: Array, like: Header | None = None) -> None:
+    """A NIfTI file with a header made from nothing: geometry and data type are all it says.
+
+    `like` is the header of the scan that the array lies on. A NIfTI file may tell its place twice, and programs differ
+    in which they believe; so the mask tells both as the scan does.
+    """
     import nibabel as nib
 
     image = nib.Nifti1Image(array.transpose(), RAS_TO_LPS @ affine, dtype=array.dtype)
     image.header.set_xyzt_units("mm")
     image.set_sform(RAS_TO_LPS @ affine, code="scanner")
     image.set_qform(RAS_TO_LPS @ affine, code="scanner", strip_shears=True)
+    told = like.own if like is not None and like.own is not None else image.header
+    if (told["sform_code"] > 0 or told["qform_code"] > 0) and int(told["xyzt_units"]) & 7 in (0, 2):  # in millimetres
+        for form in ("sform_code", "srow_x", "srow_y", "srow_z", "qform_code", "quatern_b", "quatern_c", "quatern_d",
+                     "qoffset_x", "qoffset_y", "qoffset_z"):  # fmt: skip
+            image.header[form] = told[form]
+        image.header["pixdim"][:4] = told["pixdim"][:4]  # the first is a sign of the qform's
     image.to_filename(path)
 
 
 def _inflate(path: Path, length: int) -> bytes:
     """The first `length` bytes of a file, unpacked if it is gzipped; fewer only where the file ends before."""
     with path.open("rb") as file:
-        if file.read(2) != b"\x1f\x8b":
+        if file.read(2) != GZIP:
             file.seek(0)
             return file.read(length)
         file.seek(0)
-        unpacker, parts, have = decompressobj(wbits=31), [], 0
+        unpacker, parts, have, packed = decompressobj(wbits=31), [], 0, b""
         try:
-            while have < length and not unpacker.eof and (packed := file.read(min(1 << 20, length + 64))):
-                while packed and have < length and not unpacker.eof:
-                    parts.append(unpacker.decompress(packed, length - have))
-                    have += len(parts[-1])
-                    packed = unpacker.unconsumed_tail
+            while have < length and (packed := packed or file.read(min(1 << 20, length + 64))):
+                parts.append(unpacker.decompress(packed, length - have))
+                have += len(parts[-1])
+                packed = unpacker.unconsumed_tail
+                if unpacker.eof and have < length:  # some compressors write a member for every block
+                    packed = unpacker.unused_data + file.read(2)
+                    if packed[:2] != GZIP:
+                        break
+                    unpacker = decompressobj(wbits=31)
             if have == length and not unpacker.eof:  # the checksum stands behind the last voxel
                 unpacker.decompress(unpacker.unconsumed_tail + file.read(64), 1)
         except IsalError:  # type: ignore[misc]
@@ -126,15 +139,25 @@ def _nifti_parse(head: bytes) -> nib.Nifti1Header:
     return header
 
 
+def _sensible(ask: Callable[[], Any]) -> Any:
+    """What nibabel says of a header, whose every complaint is one of ours."""
+    try:
+        return ask()
+    except Exception:
+        raise SmgError("its NIfTI header makes no sense") from None
+
+
 def _nifti_geometry(header: nib.Nifti1Header) -> Header:
-    shape = _drop_single(tuple(int(n) for n in header.get_data_shape()))
+    shape = _drop_single(tuple(int(n) for n in _sensible(header.get_data_shape)))
+    if min(shape, default=0) < 1:
+        raise SmgError("its NIfTI header makes no sense")
     if header["sform_code"] > 0:
         affine = header.get_sform()
     elif header["qform_code"] > 0:
-        affine = header.get_qform()
+        affine = _sensible(header.get_qform)
     else:  # spacing alone: the scan lies as it is stored, which is how ITK has it
         affine = RAS_TO_LPS @ np.diag([*header["pixdim"][1:4].astype(float), 1.0])
-    scale = TO_MILLIMETRES.get(header.get_xyzt_units()[0], 1.0)
+    scale = TO_MILLIMETRES.get(int(header["xyzt_units"]) & 7, 1.0)
     affine = np.diag([scale, scale, scale, 1.0]) @ affine
     size = int(np.prod(shape, dtype=np.int64)) * int(header.get_data_dtype().itemsize)
     return Header(shape[::-1], RAS_TO_LPS @ affine, size, header)
@@ -153,9 +176,12 @@ def _drop_single(shape: tuple[int, ...]) -> tuple[int, ...]:
 def itk_header(path: Path) -> Header:
     import SimpleITK as sitk
 
+    no_scan = "not a scan that can be read, or cut short"
+    if path.suffix.lower() in META and not {"dimsize", "elementdatafile"} <= _meta_fields(path)[0].keys():
+        raise Truncated(no_scan)  # MetaImage's library would print, too, what it misses
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
-    with _without_itk_chatter("not a scan that can be read, or cut short"):
+    with _itk_says(no_scan):
         reader.ReadImageInformation()
     if reader.GetNumberOfComponents() > 1:
         raise SmgError(f"holds {reader.GetNumberOfComponents()} values a voxel; a scan has one")
@@ -170,7 +196,10 @@ def itk_header(path: Path) -> Header:
 def itk_array(path: Path, header: Header) -> Array:
     import SimpleITK as sitk
 
-    with _without_itk_chatter("cut short or corrupt: fewer voxels than its header announces"):
+    fewer = "cut short or corrupt: fewer voxels than its header announces"
+    if path.suffix.lower() in META and _meta_lacks(path, header.bytes):
+        raise Truncated(fewer)
+    with _itk_says(fewer):
         return sitk.GetArrayFromImage(sitk.ReadImage(str(path))).reshape(header.shape)
 
 
@@ -195,20 +224,15 @@ def _affine(direction: Array, spacing: Array, origin: Array) -> Array:
 
 
 @contextlib.contextmanager
-def _without_itk_chatter(sentence: str) -> Iterator[None]:
-    """One sentence in place of ITK's exception, and of what its libraries print on standard error by themselves."""
-    with _STDERR:  # one thread at a time may turn it away, or it would never come back
-        sys.stderr.flush()
-        kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        try:
-            yield
-        except RuntimeError:
-            raise Truncated(sentence) from None
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            os.close(nowhere)
+def _itk_says(sentence: str) -> Iterator[None]:
+    """One sentence in place of ITK's exception, and no word of its own on standard error."""
+    import SimpleITK as sitk
+
+    sitk.ProcessObject.SetGlobalWarningDisplay(False)
+    try:
+        yield
+    except RuntimeError:
+        raise Truncated(sentence) from None
 
 
 # --- a folder that holds one DICOM series -----------------------------------------------------------------------------
@@ -229,6 +253,8 @@ def dicom_header(path: Path) -> Header:
     """Geometry from every slice's own position: a missing or doubled slice is an error, not a silent stretch."""
     slices = [itk_header(file) for file in dicom_files(path)]
     first = slices[0]
+    if any(len(s.shape) > 2 and s.shape[0] > 1 for s in slices):  # where its frames lie, ITK does not tell
+        raise SmgError("holds many slices in one file (multi-frame DICOM); convert it to NIfTI first, as dcm2niix does")
     if len(slices) == 1:
         return first
     if len({s.shape for s in slices}) > 1:
@@ -248,7 +274,7 @@ def dicom_array(path: Path, header: Header) -> Array:
     import SimpleITK as sitk
 
     files = dicom_files(path)
-    with _without_itk_chatter("its slices cannot be read: one is cut short or corrupt"):
+    with _itk_says("its slices cannot be read: one is cut short or corrupt"):
         stack = [sitk.GetArrayFromImage(sitk.ReadImage(str(file))) for file in files]
     return np.concatenate([s.reshape(-1, *header.shape[1:]) for s in stack])
 
@@ -257,7 +283,7 @@ def dicom_files(path: Path) -> list[Path]:
     """The files of the folder's one series, in the order of their positions."""
     import SimpleITK as sitk
 
-    with _without_itk_chatter("holds no DICOM series that can be read"):
+    with _itk_says("holds no DICOM series that can be read"):
         series = sitk.ImageSeriesReader.GetGDCMSeriesIDs(str(path))
         if len(series) != 1:
             raise SmgError(f"holds {len(series)} DICOM series; give each a folder of its own")
@@ -277,8 +303,40 @@ def source_files(path: Path) -> list[Path]:
 
 
 def _mhd_data(path: Path) -> list[Path]:
-    for line in _head(path, 1 << 16).decode("latin-1").splitlines():
-        key, _, value = line.partition("=")
-        if key.strip().lower() == "elementdatafile" and value.strip().upper() != "LOCAL":
-            return [file for file in (path.parent / value.strip(),) if file.is_file()]
-    return []
+    """The files that a MetaImage header names: one, or a list of one a slice, or a pattern with its numbers."""
+    fields, rest, _ = _meta_fields(path)
+    named = fields.get("elementdatafile", "LOCAL")
+    if named.upper() == "LOCAL":
+        return []
+    if named.upper().split()[0] == "LIST":
+        names = [os.fsdecode(line).strip() for line in rest.splitlines()]
+    elif "%" in named and len(words := named.rsplit(maxsplit=3)) == 4:
+        first, last, step = (int(word) for word in words[1:])
+        names = [words[0] % number for number in range(first, last + 1, step)]
+    else:
+        names = [named]
+    return [file for name in names if name and (file := path.parent / name).is_file()]
+
+
+def _meta_fields(path: Path) -> tuple[dict[str, str], bytes, int]:
+    """The header's fields by their small names, what follows it, and how long it is."""
+    head, fields, at = _head(path, 1 << 16), {}, 0
+    for line in head.splitlines(keepends=True):
+        key, equals, value = os.fsdecode(line).partition("=")
+        if not equals:
+            break
+        at += len(line)
+        fields[key.strip().lower()] = value.strip()
+        if key.strip().lower() == "elementdatafile":
+            break
+    return fields, head[at:], at
+
+
+def _meta_lacks(path: Path, unpacked: int) -> bool:
+    """Whether the data are shorter than the header says."""
+    fields, _, length = _meta_fields(path)
+    packed = fields.get("compresseddata", "").lower() == "true"
+    wanted = int(fields.get("compresseddatasize", "0")) if packed else unpacked
+    files = _mhd_data(path)
+    have = sum(file.stat().st_size for file in files) if files else path.stat().st_size - length
+    return have < wanted

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from smg.errors import SmgError
+from smg.errors import SmgError, validation_line
 from smg.sites.formats import Array
 
 ANY = "any"
@@ -18,7 +19,7 @@ class Labels(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    classes: dict[str, tuple[int, ...]] | None = None  # None: any non-zero
+    classes: dict[str, tuple[int, ...]] | None = None  # None: any non-zero; else in the order of their first values
     background: tuple[int, ...] = (0,)
 
     @model_validator(mode="before")
@@ -34,6 +35,21 @@ class Labels(BaseModel):
             return {"classes": {name: [v] if isinstance(v, int) else v for name, v in given.items()}}
         return given
 
+    @model_validator(mode="after")
+    def _one_meaning_each(self) -> Labels:
+        """A value means one thing; and a class has its index from its value, however the user has listed them."""
+        if self.classes is None:
+            return self
+        values = [*self.background, *(value for of in self.classes.values() for value in of)]
+        for place, value in enumerate(values):
+            if value in values[:place]:
+                raise ValueError(f"value {value} means two things; give it to one class")
+        if not all(self.classes.values()):
+            raise ValueError("a class has at least one value")
+        ordered = dict(sorted(self.classes.items(), key=lambda named: named[1][0]))
+        object.__setattr__(self, "classes", ordered)
+        return self
+
     @classmethod
     def parse(cls, words: list[str]) -> Labels:
         """From the command line: `any`, `1,2`, or one `name=1,2` for each class."""
@@ -42,9 +58,13 @@ class Labels(BaseModel):
         try:
             named = [word.partition("=") for word in words]
             if all(equals for _, equals, _ in named):
+                if len({name for name, _, _ in named}) < len(named):
+                    raise SmgError(f"labels {' '.join(words)!r}: a class stands twice; list its values, as 'zone=1,2'")
                 return cls(classes={name: _values(values) for name, _, values in named})
             if len(words) == 1:
                 return cls(classes={"foreground": _values(words[0])})
+        except ValidationError as error:
+            raise SmgError(f"labels {' '.join(words)!r}: {validation_line(error)}") from None
         except ValueError:
             pass
         raise SmgError(f"labels {' '.join(words)!r}: give 'any', values such as '1,2', or classes such as 'zone=1'")
@@ -63,6 +83,12 @@ class Labels(BaseModel):
             indexed[np.isin(mask, values)] = number
         return indexed
 
+    def values(self, indexed: Array) -> Array:
+        """Class indices as the mask's own values again, each class by its first; 1 where any value is foreground."""
+        told = [0, *(of[0] for of in self.classes.values())] if self.classes else [0, 1]
+        kind = np.uint8 if min(told) >= 0 and max(told) < 256 else np.int32
+        return np.array(told, kind)[indexed]
+
     def unexpected(self, mask: Array, known: frozenset[int] | None = None) -> list[float]:
         """Values that are neither foreground nor background; where any will do, those that are no whole number >= 0.
 
@@ -74,6 +100,11 @@ class Labels(BaseModel):
         if known is not None:
             return [float(v) for v in values if v not in known]
         return [float(v) for v in values if not (v >= 0 and v == np.floor(v))]
+
+
+def first_class(told: Mapping[str, Any]) -> str:
+    """The class that the tables of a run, or of a round, are of, by the configuration it tells."""
+    return Labels.model_validate(told.get("config", {}).get("preparation", {}).get("labels")).names[0]
 
 
 def _values(words: str) -> tuple[int, ...]:

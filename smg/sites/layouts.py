@@ -113,6 +113,8 @@ def _from_csv(path: Path) -> list[Site]:
         name = canonical(row.get("site") or path.stem)
         image, mask = path.parent / row["image"], path.parent / row["mask"]
         case = row.get("case") or case_of(image)
+        if not row.get("case") and case in dict(images[name]):
+            raise SmgError(f"{path}: line {number}: site {name} has two files {image.name}; add a column case")
         images[name].append((case, image))
         masks[name].append((case, mask))
     return [_pair(name, images[name], masks[name]) for name in sorted(images)]

@@ -20,7 +20,8 @@ def find_scans(words: Sequence[str]) -> tuple[list[Path], list[SmgError]]:
     found: dict[str, Path] = {}
     errors = []
     for word in words:
-        paths = [Path(p) for p in sorted(glob.glob(word, recursive=True))] or [Path(word)]
+        there = os.path.lexists(word)  # a name may hold what a pattern would, such as [1]
+        paths = [Path(word)] if there else [Path(p) for p in sorted(glob.glob(word, recursive=True))] or [Path(word)]
         for path in paths:
             try:
                 scans = _in_folder(path) if path.is_dir() and not is_scan(path) else [path]
@@ -33,11 +34,11 @@ def find_scans(words: Sequence[str]) -> tuple[list[Path], list[SmgError]]:
     return list(found.values()), errors
 
 
-def mask_files(scans: Sequence[Path], out: Path) -> list[Path | SmgError]:
+def mask_files(scans: Sequence[Path], out: Path, overwrite: bool = False) -> list[Path | SmgError]:
     """Where each scan's mask goes: OUT/NAME, in the scan's format; or why it cannot.
 
     If any two names are the same, all keep their folders too, from where the scans' folders part. No mask ever takes
-    the place of a scan, or of another's mask.
+    the place of one of the scans, or of another's mask; nor, unless `overwrite`, of any file.
     """
     places = [Path(os.path.abspath(scan)) for scan in scans]
     names = [Path(case_of(place) + mask_suffix(place)) for place in places]
@@ -52,6 +53,8 @@ def mask_files(scans: Sequence[Path], out: Path) -> list[Path | SmgError]:
             files.append(SmgError(f"{scan}: the mask would overwrite the scan {out / name}; give another folder"))
         elif (other := first.setdefault(name, scan)) is not scan:
             files.append(SmgError(f"{scan}: its mask would be the same file as that of {other}; predict it apart"))
+        elif (out / name).exists() and not overwrite:
+            files.append(SmgError(f"{scan}: {out / name} is there already; --overwrite replaces it"))
         else:
             files.append(out / name)
     return files

@@ -122,10 +122,11 @@ def read_volume(path: Path, limit: int = LIMIT) -> Volume:
     return Volume(array, header.affine)
 
 
-def write_volume(path: Path, volume: Volume) -> None:
+def write_volume(path: Path, volume: Volume, like: Path | None = None) -> None:
     """Write a volume, format by suffix, with a fresh header: no field of any source is carried over.
 
-    The file appears whole or not at all. A sheared grid can only be written as NIfTI.
+    The file appears whole or not at all. A sheared grid can only be written as NIfTI. `like` is the scan on whose grid
+    the volume lies: where both are NIfTI, its geometry is told in the same words.
     """
     suffix = scan_suffix(path)
     if suffix is None:
@@ -136,8 +137,12 @@ def write_volume(path: Path, volume: Volume) -> None:
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with _naming(path), tempfile.TemporaryDirectory(prefix=".writing-", dir=path.parent) as folder:
-        write = formats.write_nifti if suffix in formats.NIFTI else formats.write_itk
-        write(Path(folder, path.name), array, volume.affine)
+        temporary = Path(folder, path.name)
+        if suffix in formats.NIFTI:
+            alike = like is not None and scan_suffix(like) in formats.NIFTI and not like.is_dir()
+            formats.write_nifti(temporary, array, volume.affine, read_header(like) if like and alike else None)
+        else:
+            formats.write_itk(temporary, array, volume.affine)
         made = sorted(Path(folder).iterdir(), key=lambda p: p.name == path.name)  # the .mhd after the .zraw it names
         for file in made:
             os.replace(file, path.parent / file.name)
@@ -190,4 +195,7 @@ class _naming:
         if isinstance(error, OSError):
             raise SmgError(f"{self.path}: {error.strerror or error}") from None
         if isinstance(error, MemoryError):
-            raise SmgError(f"{self.path}: not enough memory to read it") from None
+            raise SmgError(f"{self.path}: not enough memory for it") from None
+        if isinstance(error, Exception):  # of a library, about this file, and it must not stop the others
+            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise SmgError(f"{self.path}: cannot be read or written ({line})") from error

@@ -43,11 +43,14 @@ def test_masks_lie_on_the_scans_grids_and_a_bad_file_in_the_middle_is_told_last(
         mask, image = read_volume(folder / "masks" / name), read_volume(folder / "scans" / name)
         assert mask.array.shape == image.array.shape
         assert np.allclose(mask.affine, image.affine)
-    assert smg("predict", "model", "scans/o*.gz", "--out", "masks", cwd=folder).returncode == 0  # replaced, if need be
+    again = smg("predict", "model", "scans/o*.gz", "--out", "masks", cwd=folder)
+    assert again.returncode == 1
+    assert again.stderr.splitlines()[-1].endswith("masks/one.nii.gz is there already; --overwrite replaces it")
+    assert smg("predict", "model", "scans/o*.gz", "--out", "masks", "--overwrite", cwd=folder).returncode == 0
 
 
 def test_the_table_tells_distances_and_marks_what_is_unlike(folder: Path) -> None:
-    result = smg("predict", "model", "scans", "odd", "--out", "masks", "--quiet", cwd=folder)
+    result = smg("predict", "model", "scans", "odd", "--out", "masks", "--overwrite", "--quiet", cwd=folder)
     assert (result.returncode, result.stderr) == (0, "")
     rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if line.startswith("|")}
     for column in ("ml", "to A", "to B", "nearest"):
@@ -60,7 +63,7 @@ def test_the_table_tells_distances_and_marks_what_is_unlike(folder: Path) -> Non
 
 def test_json(folder: Path) -> None:
     words = ("scans/one.nii.gz", "bad/bad.nii.gz", "odd/stripes.nii")
-    result = smg("predict", "model", *words, "--out", "masks", "--json", cwd=folder)
+    result = smg("predict", "model", *words, "--out", "masks", "--overwrite", "--json", cwd=folder)
     assert result.returncode == 1
     rows = json.loads(result.stdout)
     assert [row["scan"] for row in rows] == list(words)
@@ -89,7 +92,7 @@ def test_a_model_of_an_older_version_says_that_it_knows_no_distance(folder: Path
     try:
         for path in records:
             path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "familiar"}))
-        result = smg("predict", "model", "scans", "--out", "masks", cwd=folder)
+        result = smg("predict", "model", "scans", "--out", "masks", "--overwrite", cwd=folder)
     finally:
         for path, text in zip(records, kept, strict=True):
             path.write_text(text)

@@ -483,3 +483,21 @@ def test_a_site_that_joins_a_finished_run_is_measured_after_every_round(data: Pa
     longer = replace(stream, order=["A", "B", "C"])
     matrix = longer.run(tmp_path / "run")["matrix"]["dsc"]
     assert all(matrix[learned][site] is not None for learned in "ABC" for site in "ABC")
+
+
+def test_classes_listed_in_any_order_are_learned_and_measured_alike(data: Path, tmp_path: Path) -> None:
+    rows = []
+    for number, listed in enumerate(({"zone": 1, "area": 2}, {"area": 2, "zone": 1})):
+        made = learner(tmp_path / str(number), preparation={"size": 16, "labels": listed})
+        made.learn(Site.find(data, "A"))
+        assert made.config.preparation.labels.names == ("zone", "area")
+        rows.append([row.as_json() for row in Learner(tmp_path / str(number)).evaluate(Site.find(data, "A"), "all")])
+    assert rows[0] == rows[1]
+
+
+def test_a_mask_has_the_values_of_the_masks_learned_from(data: Path, tmp_path: Path) -> None:
+    made = learner(tmp_path / "model", preparation={"size": 16, "labels": {"nothing": [9], "zone": [1]}}, iterations=40)
+    made.learn(Site.find(data, "A"))
+    mask = made.predict(read_volume(next((data / "A").glob("Case00.nii*")))).mask
+    assert set(np.unique(mask.array)) <= {0, 1, 9}
+    assert (mask.array == 1).any()

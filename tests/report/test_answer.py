@@ -60,3 +60,13 @@ def test_a_gain_is_called_a_gain() -> None:
     told = said(run("sga", 0, 0.8, 0.02, 0.7))
     assert "sga gained 2.0 points" in told.forgot
     assert told.forgot_figure == "+2.0 points"
+
+
+def test_who_gained_is_not_said_to_have_lost() -> None:
+    told = said(run("a", 0, 0.8, 0.02, 0.7), run("b", 0, 0.7, 0.005, 0.6), run("c", 0, 0.6, 0.01, 0.6))
+    assert told.forgot == "a gained 2.0 points of DSC on the earlier sites; b gained 0.5 points."
+    assert "forgets most" not in told.sentence
+    told = said(run("a", 0, 0.8, 0.005, 0.7), run("b", 0, 0.7, 0.02, 0.6))
+    assert told.forgot == "a gained 0.5 points of DSC on the earlier sites; b gained 2.0 points."
+    told = said(run("a", 0, 0.8, -0.03, 0.7), run("b", 0, 0.7, 0.02, 0.6))
+    assert told.forgot == "a lost 3.0 points of DSC on the earlier sites, more than any other; b gained 2.0 points."

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from smg.cli import app
 from smg.errors import SmgError
-from smg.report.figures import Figures
+from smg.report.figures import Figures, for_page
+from smg.report.objective import rounds_begin
 from smg.report.page import embedded, write_report
 from tests.report.benches import make_bench, make_run
 
@@ -190,3 +191,31 @@ def test_the_command_says_where_the_page_is(whole: tuple[Path, Path], tmp_path: 
     (tmp_path / "empty").mkdir()
     with pytest.raises(SmgError, match="no finished run and no model"):
         write_report([tmp_path / "empty"], tmp_path / "page.html")
+
+
+@pytest.mark.usefixtures("no_files")
+def test_two_models_of_one_name_and_a_site_learned_twice_are_told_apart(tmp_path: Path) -> None:
+    for hospital in ("one", "two"):
+        run = make_run(tmp_path / hospital, "sga+c", ("A", "B"), "F", subjects=2, reports=3)
+        again = run / "model" / "rounds" / "003" / "round.json"
+        again.write_text(json.dumps(json.loads(again.read_text()) | {"site": "A"}))
+    page = write_report([tmp_path / h / "model" for h in ("one", "two")], tmp_path / "report.html").page.read_text()
+    buffer = between(page, "buffer", "objective")
+    assert "one/model" in buffer
+    assert "two/model" in buffer
+    names = re.findall(r'data-name="([^"]*)"', buffer)
+    assert len(set(names)) == len(names) == 2
+    assert "A, round 1" in buffer
+    assert "A, round 3" in buffer
+
+
+def test_numbers_in_names_stay_as_they_are_in_figures() -> None:
+    svg = '<svg viewBox="0 0 1 1"><text x="1.23456">sga lr 0.0005</text></svg>'
+    drawn = for_page(svg, "name", "alt")
+    assert "sga lr 0.0005" in drawn
+    assert 'x="1.23"' in drawn
+
+
+def test_rounds_of_one_site_have_their_own_places() -> None:
+    rounds = [{"site": site, "log": [{"iteration": 100}]} for site in ("A", "B", "A")]
+    assert rounds_begin(rounds) == [("A", 0.0), ("B", 100.0), ("A", 200.0)]

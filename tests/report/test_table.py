@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from smg.errors import SmgError
-from smg.report.runs import find_runs
+from smg.report.runs import Run, find_runs
 from smg.report.table import paper_tables, to_csv, to_latex, to_markdown
 from tests.report.benches import make_bench
 
@@ -97,3 +97,20 @@ def test_two_experiments_do_not_become_one_row(tmp_path: Path) -> None:
     path.write_text(json.dumps(told | {"part": "validation"}))
     with pytest.raises(SmgError, match="with different settings"):
         find_runs([tmp_path])
+
+
+def test_a_bound_under_another_name_is_no_rival() -> None:
+    def made(name: str, method: str, value: float) -> Run:
+        numbers = dict.fromkeys(("BM", "BT", "FM", "FT"), value)
+        stream = {"order": ["A"], "unseen": "F"}
+        told = {
+            "name": name,
+            "method": method,
+            "seed": 0,
+            "stream": stream,
+            "measures": {"dsc": numbers, "asd": numbers},
+        }
+        return Run(Path(name), told)
+
+    (table,) = paper_tables([made("joint", "pooled", 0.9), made("jm", "jm", 0.7), made("sga", "sga", 0.8)])
+    assert [name for name, row in table.rows.items() if row["dsc", "BM"].best] == ["sga"]

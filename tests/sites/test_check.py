@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 from smg.sites.check import Check, check_sites, on_all_cores
 from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites
-from smg.sites.volume import Volume, write_volume
+from smg.sites.site import Site
+from smg.sites.volume import Volume, read_volume, write_volume
 from tests.conftest import affine, scan, write_site
 
 
@@ -123,3 +125,14 @@ def test_facts(tmp_path: Path) -> None:
 def test_work_on_all_cores_keeps_its_order_and_few_at_a_time() -> None:
     assert list(on_all_cores(lambda x: x * x, list(range(50)))) == [x * x for x in range(50)]
     assert list(on_all_cores(lambda x: x, [])) == []
+
+
+def test_a_scan_with_nan_does_not_spoil_the_sites_range(tmp_path: Path) -> None:
+    write_site(tmp_path / "A", 2)
+    image = read_volume(tmp_path / "A/Case00.nii.gz")
+    array = image.array.astype(np.float32)
+    array[0, 0, 0] = np.nan
+    write_volume(tmp_path / "A/Case00.nii.gz", Volume(array, image.affine))
+    told = check_sites([Site.find(tmp_path / "A")], Labels()).as_json()
+    json.dumps(told, allow_nan=False)
+    assert "NaN" in str(told["faults"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from smg.errors import SmgError
-from smg.sites.labels import Labels
+from smg.sites.labels import Labels, first_class
 
 MASK = np.array([[0, 1], [2, 3]], np.uint8)
 
@@ -40,3 +42,37 @@ def test_words_of_the_command_line() -> None:
 def test_where_any_value_will_do_it_must_still_be_a_label() -> None:
     assert Labels().unexpected(np.array([0, 0.5, -1, 2])) == [-1, 0.5]
     assert Labels().unexpected(MASK, frozenset({0, 1, 2})) == [3]
+
+
+def test_a_class_has_its_index_from_its_value_however_it_is_listed() -> None:
+    """Else what is learned from one listing would be measured by another: files keep keys sorted."""
+    one, other = (
+        Labels.model_validate(given) for given in ({"prostate": 1, "bladder": 2}, {"bladder": 2, "prostate": 1})
+    )
+    assert one.names == other.names == ("prostate", "bladder")
+    assert one.index(MASK).tolist() == other.index(MASK).tolist()
+    again = Labels.model_validate(json.loads(json.dumps(one.model_dump(mode="json"), sort_keys=True)))
+    assert again.names == one.names
+    assert first_class({"config": {"preparation": {"labels": other.model_dump(mode="json")}}}) == "prostate"
+    assert first_class({}) == "foreground"
+
+
+def test_class_indices_as_the_data_sets_own_values() -> None:
+    index = np.array([0, 1, 2], np.uint8)
+    assert Labels.model_validate({"bladder": [7, 8], "prostate": 3}).values(index).tolist() == [0, 3, 7]
+    assert Labels.model_validate([5]).values(index[:2]).tolist() == [0, 5]
+    assert Labels().values(index[:2]).tolist() == [0, 1]
+    assert Labels.model_validate([300]).values(index[:2]).tolist() == [0, 300]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["a=1,2", "b=2"], "value 2 means two things"),
+        (["a=0"], "value 0 means two things"),
+        (["a=1", "a=2"], "a class stands twice"),
+    ],
+)
+def test_a_value_means_one_thing(words: list[str], sentence: str) -> None:
+    with pytest.raises(SmgError, match=sentence):
+        Labels.parse(words)

@@ -65,3 +65,21 @@ def test_no_mask_takes_the_place_of_a_scan_or_of_another_mask(tmp_path: Path) ->
     assert another == tmp_path / "x" / "b.nii"
     crossed = mask_files([tmp_path / "x" / "a.nii", tmp_path / "y" / "x" / "a.nii"], tmp_path)
     assert all(isinstance(c, SmgError) for c in crossed)
+
+
+def test_no_mask_takes_the_place_of_a_file_unless_told_to(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "a.nii.gz").write_bytes(b"a scan, or a mask that someone has mended")
+    (error,) = mask_files([tmp_path / "a.nii.gz"], tmp_path / "b")
+    assert isinstance(error, SmgError)
+    assert "is there already; --overwrite replaces it" in str(error)
+    assert mask_files([tmp_path / "a.nii.gz"], tmp_path / "b", overwrite=True) == [tmp_path / "b" / "a.nii.gz"]
+
+
+def test_a_name_like_a_pattern_is_a_name(tmp_path: Path) -> None:
+    for name in ("t[1].nii.gz", "t1.nii.gz"):
+        (tmp_path / name).write_bytes(b"")
+    with contextlib.chdir(tmp_path):
+        found, errors = find_scans(["t1.nii.gz", "t[1].nii.gz"])  # as a shell hands them over
+    assert [path.name for path in found] == ["t1.nii.gz", "t[1].nii.gz"]
+    assert not errors
