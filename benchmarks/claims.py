@@ -252,19 +252,17 @@ def common_noise(comparisons: Sequence[Placed], here: dict[str, list[Run]], metr
         c[REPLAY.index(str(one.rival)), j] -= share
     runs = {(stream, run.name, run.seed): run for stream in here for run in here[stream]}
     seeds = [k for k in sorted({k for _, _, k in runs}) if all((s, m, k) in runs for s, _ in levels for m in REPLAY)]
-    if len(seeds) < 2:
-        return None
     y = np.array(
         [
-            [
-                [mean_of(level.values(runs[stream, m, k], metric)) for k in seeds]
-                for (stream, _), level in levels.items()
-            ]
+            [[mean_of(level.values(runs[s, m, k], metric)) for k in seeds] for (s, _), level in levels.items()]
             for m in REPLAY
         ]
     )  # [M, J, K]
+    y = y[:, :, np.isfinite(y).all(axis=(0, 1))]
+    if y.shape[2] < 2:
+        return None
     r = y - y.mean(2, keepdims=True) - y.mean(0, keepdims=True) + y.mean((0, 2), keepdims=True)
-    s = np.einsum("mjk,mik->ji", r, r) / ((len(REPLAY) - 1) * (len(seeds) - 1))
+    s = np.einsum("mjk,mik->ji", r, r) / ((y.shape[0] - 1) * (y.shape[2] - 1))
     return float(np.einsum("mj,ji,mi->", c, s, c))
 
 

@@ -37,6 +37,7 @@ def main() -> None:
     if out.exists() and (not (out / "bench.json").exists() or any(out.rglob("model.json"))):
         sys.exit(f"{out}: not a published bench; give another folder")
     runs = find_runs([bench])
+    out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as beside:  # all of it, or nothing
         made = Path(beside) / out.name
         made.mkdir()

@@ -21,11 +21,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from smg.errors import Misuse, SmgError
 from smg.learner.config import LearnerConfig
-from smg.learner.configure import Tree, configuration, from_yaml, over, read_yaml
+from smg.learner.configure import Tree, configuration, from_yaml, over, read_yaml, to_yaml
 from smg.sites.site import canonical
 from smg.sites.split import PARTS
 
@@ -67,10 +65,10 @@ class PlannedRun:
 
     def as_file(self) -> str:
         """The run as a file for `smg run`, which makes it again; it names no path."""
-        settings = self.config.model_dump(mode="json", exclude={"method": True, "seed": True})
-        method = {"name": self.name, "method": self.config.method}
+        settings = self.config.model_dump(mode="json", exclude={"method", "options", "seed"})
+        method = {"name": self.name, "method": self.config.method, "options": self.config.options}
         told = {"order": list(self.stream.order), "unseen": self.stream.unseen, "methods": [method]}
-        return yaml.safe_dump(told | {"seeds": [self.seed], "part": self.part} | settings, sort_keys=False)
+        return to_yaml(told | {"seeds": [self.seed], "part": self.part} | settings)
 
 
 @dataclass(frozen=True)
@@ -117,7 +115,8 @@ class Plan:
 def read_plan(source: str) -> Plan:
     """The plan in a YAML file, or the ready one of that name."""
     path = Path(source)
-    if not path.is_file() and path.suffix not in (".yaml", ".yml"):  # a folder may well be called as a ready one is
+    there = path.exists() and not path.is_dir()  # a folder may well be called as a ready one is
+    if not there and path.suffix not in (".yaml", ".yml"):
         return _parsed(from_yaml(_ready(source)), source, None)
     return _parsed(read_yaml(path), source, path.parent)
 
@@ -190,7 +189,8 @@ def _stream(told: Any, where: str) -> StreamPlan:
     order = told.get("order") if isinstance(told, dict) else None
     if not isinstance(order, list) or not order or set(told) - {"order", "unseen"}:
         raise SmgError(f"{where}: a stream is `order: [SITE, SITE, ...]` and `unseen: SITE`")
-    return stream_plan([str(site) for site in order], told.get("unseen"))
+    unseen = told.get("unseen")
+    return stream_plan([str(site) for site in order], None if unseen is None else str(unseen))
 
 
 def _method(entry: Any, where: str) -> tuple[str, Tree]:

@@ -20,6 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+from pydantic import ValidationError
+
 from smg.bench.plan import Plan, PlannedRun
 from smg.errors import SmgError
 from smg.files import locked, replacing, write_json
@@ -92,7 +94,11 @@ class Bench:
         if (told := results_of(folder)) is None:
             return False
         stream = {"order": list(run.stream.order), "unseen": run.stream.unseen}
-        if LearnerConfig.model_validate(told["config"]) != run.config or told["stream"] != stream:
+        try:
+            same = LearnerConfig.model_validate(told["config"]) == run.config and told["stream"] == stream
+        except ValidationError:  # of another version
+            same = False
+        if not same:
             raise SmgError(f"{folder}: holds a run of another configuration; give the method another name, or --out")
         return True
 

@@ -134,7 +134,7 @@ def history(model: Model, as_json: Json = False) -> None:
     kept, journal = {one["round"]: one["subjects"] for one in learner.stored()}, learner.store.journal()
     if as_json:
         keys = ("round", "parent", "site", "subjects", "kept", "earlier", "held", "versions")
-        rounds = [{key: record[key] for key in keys} for record in records]
+        rounds = [{key: r[key] for key in keys} | {"held": learner.held(r["round"])} for r in records]
         print_json({"current": learner.current, "rounds": rounds, "journal": journal})
         return
     print_table(

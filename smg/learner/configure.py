@@ -20,7 +20,7 @@ def configuration(*layers: Tree) -> LearnerConfig:
     """Later layers over earlier ones, key by key; with another method the options of the one before go."""
     whole: Tree = {}
     for layer in layers:
-        if layer.get("method", whole.get("method")) != whole.get("method") and "method" in whole:
+        if "method" in whole and _plain(layer.get("method", whole["method"])) != _plain(whole["method"]):
             whole.pop("options", None)
         whole = over(whole, layer)
     _check_keys(whole, LearnerConfig, ())
@@ -28,6 +28,10 @@ def configuration(*layers: Tree) -> LearnerConfig:
         return LearnerConfig.model_validate(whole)
     except ValidationError as error:
         raise Misuse(validation_line(error)) from None
+
+
+def _plain(method: Any) -> str:
+    return str(method).removesuffix("+c")
 
 
 def read_yaml(path: Path) -> Tree:
@@ -48,14 +52,23 @@ class _Loader(yaml.SafeLoader):
     """YAML as everyone writes it: `5e-4` is a number, which PyYAML by itself takes for a word."""
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+class _Dumper(yaml.SafeDumper):
+    """Quotes a word that `_Loader` would take for a number."""
+
+
+_BARE = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver("tag:yaml.org,2002:float", _BARE, list("-+.0123456789"))
 
 
 def from_yaml(text: str) -> Any:
     """What a YAML text says; nothing but plain values can be made by it."""
     return yaml.load(text, _Loader)
+
+
+def to_yaml(told: Tree) -> str:
+    """A text that `from_yaml` reads back as it was."""
+    return yaml.dump(told, Dumper=_Dumper, sort_keys=False)
 
 
 def from_words(words: list[str]) -> Tree:
@@ -71,17 +84,33 @@ def from_words(words: list[str]) -> Tree:
             raise Misuse(f"{word!r}: the value cannot be read; write a mapping as {{key: value, key: value}}") from None
         for part in reversed(key.split(".")):
             inner = {part: inner}
-        tree = over(tree, inner)
+        tree = _together(tree, inner)
     return tree
 
 
 def over(below: Tree, above: Tree) -> Tree:
-    """One tree laid over another, key by key; what is one thing, or empty, takes the old one's place."""
+    """One layer laid over another, key by key; what is one thing, or empty, takes the old one's place."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        whole = not isinstance(value, dict) or not value or key == "labels" or "preset" in value
-        merged[key] = over(old, value) if isinstance(old, dict) and not whole else value
+        whole = key == "classes" or not value
+        if isinstance(value, dict):
+            whole |= (key == "augment" and "preset" in value) or (key == "labels" and _names_classes(value))
+        merged[key] = over(old, value) if isinstance(old, dict) and isinstance(value, dict) and not whole else value
+    return merged
+
+
+def _names_classes(labels: Tree) -> bool:
+    """`{zone: 1}`, and neither `{classes: {zone: [1]}}` nor `{background: [0, 9]}`."""
+    return not {"classes", "background"} & set(labels)
+
+
+def _together(one: Tree, other: Tree) -> Tree:
+    """Two words of one command."""
+    merged = dict(one)
+    for key, value in other.items():
+        old = merged.get(key)
+        merged[key] = _together(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
 

@@ -53,6 +53,7 @@ class Learner:
         """
         self.store = Store(Path(folder))
         self.model = self.store.read()
+        self.store.check_classes(self.model)
         own = LearnerConfig.model_validate(self.model["config"], context={"opened": True})
         self.config = config or own
         if self.config.network != own.network:
@@ -289,17 +290,19 @@ class Learner:
 
     def stored(self) -> list[dict[str, Any]]:
         """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
-        used, told = {entry["site"]: entry["round"] for entry in self.rounds()}, []
-        for entry in self.model["rounds"]:
-            site, number = entry["site"], entry["round"]
-            packed = self.store.read_tensors(number, "exemplars")
-            size = {"subjects": len(packed) // 2, "bytes": size_of(packed)}
-            told.append({"site": site, "round": number, **size, "in_use": used.get(site) == number})
-        return told
+        used = {entry["site"]: entry["round"] for entry in self.rounds()}
+        return [
+            {"site": site, "round": number, **self._size_of_round(number), "in_use": used.get(site) == number}
+            for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
+        ]
 
     def kept(self) -> dict[str, dict[str, int]]:
         """How many subjects and bytes of each earlier site are in the buffer."""
-        return {o["site"]: {"subjects": o["subjects"], "bytes": o["bytes"]} for o in self.stored() if o["in_use"]}
+        return {entry["site"]: self._size_of_round(entry["round"]) for entry in self.rounds()}
+
+    def _size_of_round(self, number: int) -> dict[str, int]:
+        packed = self.store.read_tensors(number, "exemplars")
+        return {"subjects": len(packed) // 2, "bytes": size_of(packed)}
 
     def _earlier(self, before: nn.Module, after: nn.Module) -> dict[str, dict[str, float]]:
         """What the round did to each earlier site's exemplars: their mean DSC before and after."""
@@ -379,7 +382,7 @@ class Learner:
 
     def accept(self, number: int) -> None:
         """Make a held round current."""
-        if self._known(number) and not self.held(number):
+        if number == 0 or (self._known(number) and not self.held(number)):
             raise SmgError(f"{self.store.folder}: round {number} is not held; `smg rollback` goes back to it")
         self._make_current(number, "accepted")
 

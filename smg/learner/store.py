@@ -33,7 +33,7 @@ from smg.errors import SmgError
 from smg.files import locked, replacing, sync_folder, write_json
 from smg.prepare.cache import map_safetensors
 
-FORMAT = 1
+FORMAT = 2  # 1 numbered classes by name
 EMPTY = hashlib.sha256(tensors_to_bytes({})).hexdigest()  # of a file from which everything was removed
 Tensors = dict[str, Tensor]
 
@@ -65,6 +65,12 @@ class Store:
         if newer:
             raise SmgError(f"{path}: made by a newer version of smg (format {told['format']}); update smg to use it")
         return told
+
+    def check_classes(self, told: dict[str, Any]) -> None:
+        """Models of format 1 numbered their classes by name; since then it is by value."""
+        classes = told.get("config", {}).get("preparation", {}).get("labels", {}).get("classes") or {}
+        if told["format"] == 1 and sorted(classes) != sorted(classes, key=lambda name: classes[name][0]):
+            raise SmgError(f"{self.folder}: made by an older smg that numbered classes otherwise; make a new model")
 
     def write(self, model: dict[str, Any]) -> None:
         with _naming():

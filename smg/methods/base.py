@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -111,11 +112,13 @@ def _load(path: Path) -> None:
         return
     if path.suffix != ".py" or not path.is_file():
         raise SmgError(f"{path}: no such file of methods; a method of your own is named as mine.py:mine")
-    spec = spec_from_file_location(path.stem, where)
+    spec = spec_from_file_location(f"smg_own_{path.stem}", where)
     assert spec is not None  # it ends in .py
     assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look up what annotations name
     try:
-        spec.loader.exec_module(module_from_spec(spec))
+        spec.loader.exec_module(module)
     except Exception as error:
         raise SmgError(f"{path}: {type(error).__name__}: {error}") from error
     _LOADED.add(where)
@@ -139,9 +142,9 @@ def recipe(name: str, **options: Any) -> Recipe:
 
 
 def _checked(method: type[Method], options: dict[str, Any]) -> dict[str, Any]:
-    """Options that the method has, as what its fields are declared to be: YAML takes `5e-3` for a word."""
-    fields, kinds = [field.name for field in dataclasses.fields(method)], get_type_hints(method)
-    made = {}
+    """Options that the method has, each of the kind its field is declared to be."""
+    fields, made = [field.name for field in dataclasses.fields(method)], {}
+    kinds = get_type_hints(method) if options else {}
     for option, value in options.items():
         if option not in fields:
             raise Misuse(f"method {method.name} has no option {option!r}; it has {', '.join(fields) or 'none'}")

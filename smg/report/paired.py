@@ -69,7 +69,8 @@ def paired_differences(runs: Sequence[Run], reference: str, draws: int = DRAWS, 
                     strata = [apart(*pair) for pair in pairs]
                     if one := interval([[values] for values in strata], scale, draws, seed):
                         subjects = sum(len(site) for stratum in strata for site in stratum.values())
-                        found.append(Difference(stream, method, metric, measure, *one, len(seeds), subjects))
+                        told = sum(any(stratum.values()) for stratum in strata)  # seeds that have a value
+                        found.append(Difference(stream, method, metric, measure, *one, told, subjects))
     return found
 
 
@@ -142,7 +143,8 @@ def interval(
 
 def mean_of(values: Values) -> float:
     """Over sites, of the mean over the subjects of each."""
-    return float(np.mean([np.mean(list(of.values())) for of in values.values() if of]))
+    means = [np.mean(list(of.values())) for of in values.values() if of]
+    return float(np.mean(means)) if means else float("nan")
 
 
 def _weighted(values: Values, weight: dict[tuple[str, str], np.ndarray]) -> np.ndarray:

@@ -72,16 +72,20 @@ def _check_alike(runs: Iterable[Run]) -> None:
         else:
             row[run.seed] = run
             both, why = next(iter(row.values())), "with different settings"
-            if not any(_differ(both.results.get(key), run.results.get(key)) for key in ("part", "config")):
+            told = both.results, run.results
+            if told[0].get("part") == told[1].get("part") and not _differ(*(r.get("config", {}) for r in told)):
                 continue
         raise SmgError(f"{both.folder} and {run.folder}: two runs called {run.name!r} {why}; report them apart")
 
 
-def _differ(one: Any, other: Any, key: str = "") -> bool:
-    """In what both tell: an older version's configuration has fewer keys."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return any(_differ(one[key], other[key], key) for key in one.keys() & other.keys())
-    return key != "seed" and one is not None and other is not None and one != other
+SECTIONS = ("config", "preparation", "network", "optimiser", "replay", "augment")
+
+
+def _differ(one: Any, other: Any, key: str = "config") -> bool:
+    """In what both tell: an older version's configuration has fewer settings."""
+    if one is None or other is None or key not in SECTIONS:
+        return key != "seed" and one != other
+    return any(_differ(one[inner], other[inner], inner) for inner in one.keys() & other.keys())
 
 
 def _read(path: Path) -> Run:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,10 @@ class Header:
     shape: tuple[int, ...]  # [k, j, i]
     affine: Array  # (i, j, k, 1) -> millimetres, LPS
     bytes: int  # unpacked
-    own: Any = None  # the header as its format's library has it, where the voxels' reader needs more
+    own: Any = None  # what the voxels' reader needs more: nibabel's header, or the kind of a voxel
+
+
+FEWER = "cut short or corrupt: fewer voxels than its header announces"
 
 
 class Truncated(SmgError):
@@ -80,16 +84,18 @@ def write_nifti(path: Path, array: Array, affine: Array, like: Header | None = N
     """
     import nibabel as nib
 
-    image = nib.Nifti1Image(array.transpose(), RAS_TO_LPS @ affine, dtype=array.dtype)
-    image.header.set_xyzt_units("mm")
-    image.set_sform(RAS_TO_LPS @ affine, code="scanner")
-    image.set_qform(RAS_TO_LPS @ affine, code="scanner", strip_shears=True)
-    told = like.own if like is not None and like.own is not None else image.header
-    if (told["sform_code"] > 0 or told["qform_code"] > 0) and int(told["xyzt_units"]) & 7 in (0, 2):  # in millimetres
+    told = like.own if like is not None else None
+    if told is not None and int(told["xyzt_units"]) & 7 in (0, 2):  # in millimetres, or what passes for them
+        image = nib.Nifti1Image(array.transpose(), None, dtype=array.dtype)
         for form in ("sform_code", "srow_x", "srow_y", "srow_z", "qform_code", "quatern_b", "quatern_c", "quatern_d",
                      "qoffset_x", "qoffset_y", "qoffset_z"):  # fmt: skip
             image.header[form] = told[form]
         image.header["pixdim"][:4] = told["pixdim"][:4]  # the first is a sign of the qform's
+    else:
+        image = nib.Nifti1Image(array.transpose(), RAS_TO_LPS @ affine, dtype=array.dtype)
+        image.set_sform(RAS_TO_LPS @ affine, code="scanner")
+        image.set_qform(RAS_TO_LPS @ affine, code="scanner", strip_shears=True)
+    image.header.set_xyzt_units("mm")
     image.to_filename(path)
 
 
@@ -189,17 +195,16 @@ def itk_header(path: Path) -> Header:
     spacing, origin = np.array(reader.GetSpacing()), np.array(reader.GetOrigin())
     direction = np.array(reader.GetDirection()).reshape(len(spacing), len(spacing))
     affine = _affine(direction, spacing, origin)
-    voxel = int(sitk.GetArrayViewFromImage(sitk.Image([1, 1, 1], reader.GetPixelID())).itemsize)
-    return Header(size[::-1], affine, int(np.prod(size, dtype=np.int64)) * voxel)
+    voxel = sitk.GetArrayViewFromImage(sitk.Image([1, 1, 1], reader.GetPixelID())).dtype
+    return Header(size[::-1], affine, int(np.prod(size, dtype=np.int64)) * int(voxel.itemsize), voxel)
 
 
 def itk_array(path: Path, header: Header) -> Array:
     import SimpleITK as sitk
 
-    fewer = "cut short or corrupt: fewer voxels than its header announces"
-    if path.suffix.lower() in META and _meta_lacks(path, header.bytes):
-        raise Truncated(fewer)
-    with _itk_says(fewer):
+    if path.suffix.lower() in META and (array := _meta_array(path, header)) is not None:
+        return array
+    with _itk_says(FEWER):
         return sitk.GetArrayFromImage(sitk.ReadImage(str(path))).reshape(header.shape)
 
 
@@ -304,39 +309,65 @@ def source_files(path: Path) -> list[Path]:
 
 def _mhd_data(path: Path) -> list[Path]:
     """The files that a MetaImage header names: one, or a list of one a slice, or a pattern with its numbers."""
-    fields, rest, _ = _meta_fields(path)
-    named = fields.get("elementdatafile", "LOCAL")
-    if named.upper() == "LOCAL":
-        return []
-    if named.upper().split()[0] == "LIST":
-        names = [os.fsdecode(line).strip() for line in rest.splitlines()]
-    elif "%" in named and len(words := named.rsplit(maxsplit=3)) == 4:
-        first, last, step = (int(word) for word in words[1:])
-        names = [words[0] % number for number in range(first, last + 1, step)]
+    fields, _ = _meta_fields(path)
+    named = fields.get("elementdatafile", "")
+    if named.upper().split()[:1] == ["LIST"]:
+        names = [os.fsdecode(line).strip() for line in path.read_bytes().splitlines()]
+        names = names[1 + max(n for n, line in enumerate(names) if line.lower().startswith("elementdatafile")) :]
+    elif re.fullmatch(r"\S*%0?\d*d\S*( +\d+){0,3}", named):
+        pattern, *numbers = named.split()
+        usual = ("1", fields.get("dimsize", "1").split()[-1], "1")
+        first, last, step = (int(word) for word in (*numbers, *usual[len(numbers) :]))
+        names = [pattern % number for number in range(first, last + 1, step)]
     else:
         names = [named]
-    return [file for name in names if name and (file := path.parent / name).is_file()]
+    return [file for name in names if name and name.upper() != "LOCAL" and (file := path.parent / name).is_file()]
 
 
-def _meta_fields(path: Path) -> tuple[dict[str, str], bytes, int]:
-    """The header's fields by their small names, what follows it, and how long it is."""
-    head, fields, at = _head(path, 1 << 16), {}, 0
-    for line in head.splitlines(keepends=True):
-        key, equals, value = os.fsdecode(line).partition("=")
-        if not equals:
-            break
+def _meta_fields(path: Path) -> tuple[dict[str, str], int]:
+    """A MetaImage header's fields, by their names in small letters, and its length."""
+    fields, at = {}, 0
+    for line in _head(path, 1 << 16).splitlines(keepends=True):
         at += len(line)
+        key, separator, value = re.match(r"([^=:]*)([=:]?)(.*)", os.fsdecode(line).strip()).groups()  # type: ignore[union-attr]
+        if key and not separator:
+            break
         fields[key.strip().lower()] = value.strip()
         if key.strip().lower() == "elementdatafile":
             break
-    return fields, head[at:], at
+    return fields, at
 
 
-def _meta_lacks(path: Path, unpacked: int) -> bool:
-    """Whether the data are shorter than the header says."""
-    fields, _, length = _meta_fields(path)
-    packed = fields.get("compresseddata", "").lower() == "true"
-    wanted = int(fields.get("compresseddatasize", "0")) if packed else unpacked
+def _meta_says(fields: dict[str, str], key: str, otherwise: str) -> bool:
+    return fields.get(key, otherwise).lower() in ("true", "1", "yes")
+
+
+def _meta_array(path: Path, header: Header) -> Array | None:
+    """The voxels of a MetaImage that is compressed, and a look at the length of one that is not.
+
+    MetaImage's library hands out whatever was in memory where data do not unpack.
+    """
+    fields, length = _meta_fields(path)
+    if not _meta_says(fields, "binarydata", "true"):
+        return None
     files = _mhd_data(path)
-    have = sum(file.stat().st_size for file in files) if files else path.stat().st_size - length
-    return have < wanted
+    if len(files) > 1 or fields.get("headersize", "0") != "0":
+        return None
+    if not _meta_says(fields, "compresseddata", "false"):
+        have = files[0].stat().st_size if files else path.stat().st_size - length
+        if have < header.bytes:
+            raise Truncated(FEWER)
+        return None
+    packed = files[0].read_bytes() if files else path.read_bytes()[length:]
+    unpacker = decompressobj(wbits=47)  # zlib or gzip
+    try:
+        data = unpacker.decompress(packed, header.bytes)
+        if len(data) == header.bytes and not unpacker.eof:  # the checksum stands behind the last voxel
+            unpacker.decompress(unpacker.unconsumed_tail, 1)
+    except IsalError:  # type: ignore[misc]
+        raise Truncated(FEWER) from None
+    if len(data) < header.bytes or not unpacker.eof:
+        raise Truncated(FEWER)
+    big = _meta_says(fields, "binarydatabyteordermsb", fields.get("elementbyteordermsb", "false"))
+    stored = np.frombuffer(data, header.own.newbyteorder(">" if big else "<")).reshape(header.shape)
+    return stored.astype(header.own, copy=False)

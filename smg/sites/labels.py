@@ -85,7 +85,7 @@ class Labels(BaseModel):
 
     def values(self, indexed: Array) -> Array:
         """Class indices as the mask's own values again, each class by its first; 1 where any value is foreground."""
-        told = [0, *(of[0] for of in self.classes.values())] if self.classes else [0, 1]
+        told = [self.background[0], *(of[0] for of in self.classes.values())] if self.classes else [0, 1]
         kind = np.uint8 if min(told) >= 0 and max(told) < 256 else np.int32
         return np.array(told, kind)[indexed]
 

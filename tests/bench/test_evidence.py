@@ -141,3 +141,14 @@ def test_the_published_pages_say_what_the_runs_do(claims: ModuleType) -> None:
     evidence = importlib.import_module("evidence")
     for path, text in evidence.pages(ROOT / "results").items():
         assert path.read_text() == text, f"{path.relative_to(ROOT)}: python benchmarks/evidence.py results"
+
+
+def test_a_run_without_a_value_spoils_no_other_number(claims: ModuleType) -> None:
+    runs = bench(claims, np.random.default_rng(1), 0.0)
+    for row in next(r for r in runs if r.name == "gem" and r.seed == 1).results["subjects"]:
+        if row["site"] == "F":
+            row["classes"]["foreground"]["asd"] = None
+    pairs = [("A-first", one) for one in claims.over(["sga"], ["jm"], "FT")]
+    found = claims.find(pairs, runs, "asd", {})
+    assert np.isfinite([found.low, found.high]).all()
+    assert found.seeds == 3

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from smg.errors import SmgError
-from smg.learner.configure import configuration, from_words, read_yaml
+from smg.learner.configure import configuration, from_words, from_yaml, read_yaml, to_yaml
 from smg.prepare.effects import Augmentation
 
 
@@ -63,6 +63,8 @@ def test_files_that_are_no_configuration(tmp_path: Path) -> None:
 
 def test_numbers_as_everyone_writes_them(tmp_path: Path) -> None:
     assert from_words(["options.gamma=5e-3"]) == {"options": {"gamma": 0.005}}
+    assert from_words(["options.gamma=.5e-3", "options.beta=1.5e3"]) == {"options": {"gamma": 0.0005, "beta": 1500.0}}
+    assert from_yaml(to_yaml({"name": "1e-3", "number": 1e-3})) == {"name": "1e-3", "number": 1e-3}
     (tmp_path / "c.yaml").write_text("method: sga\noptions: {beta: 1E-2}\n")
     assert configuration(read_yaml(tmp_path / "c.yaml")).options == {"beta": 0.01}
     assert configuration({"method": "sga", "options": {"gamma": "5e-3"}}).recipe().method.gamma == 0.005  # type: ignore[attr-defined]
@@ -77,3 +79,10 @@ def test_what_goes_with_a_setting_goes_when_it_is_replaced() -> None:
     assert configuration(stored, from_words(["options.gamma=0.1"])).options == {"inner": "adam", "gamma": 0.1}
     assert configuration(stored, from_words(["augment.preset=mild"])).augment == Augmentation.preset("mild")
     assert configuration(stored, from_words(["preparation.labels={c: 3}"])).preparation.labels.names == ("c",)
+    words = ["preparation.labels.c=3", "preparation.labels.d=4"]
+    assert configuration(stored, from_words(words)).preparation.labels.names == ("c", "d")
+    more = configuration(stored, from_words(["preparation.labels.background=[0, 9]"])).preparation.labels
+    assert (more.names, more.background) == (("a", "b"), (0, 9))
+    assert configuration(stored, {"method": "sga+c"}).options == {"inner": "adam"}  # the same method, another buffer
+    both = from_words(["augment.rotation={strength: 30, probability: 1}", "augment.preset=mild"])
+    assert configuration(both).augment.rotation.strength == 30

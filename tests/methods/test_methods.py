@@ -239,3 +239,20 @@ def test_two_processes_with_half_the_batch_each_equal_one(tmp_path: Path) -> Non
         start = small_oracle().theta
         assert torch.equal(ranks[0][name], ranks[1][name]), name
         assert (ranks[0][name] - alone).norm() < 2e-3 * (alone - start).norm(), name
+
+
+def test_a_file_of_methods_may_put_off_its_annotations(tmp_path: Path) -> None:
+    text = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import ClassVar
+from smg.methods import JM, register
+
+@register("late")
+@dataclass(frozen=True)
+class Late(JM):
+    keeps: ClassVar[str] = "everything"
+    slack: float = 0.5
+"""
+    (tmp_path / "late.py").write_text(text)
+    assert recipe(f"{tmp_path}/late.py:late", slack="2e-1").method.slack == 0.2  # type: ignore[attr-defined]

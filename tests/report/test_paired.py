@@ -99,3 +99,15 @@ def test_a_subject_without_a_value_is_left_out_of_both() -> None:
     found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=50)}
     assert found["dsc", "BM"].subjects == 7
     assert found["asd", "BM"].subjects == 8
+
+
+def test_a_seed_without_a_value_is_no_seed() -> None:
+    rng = np.random.default_rng(6)
+    runs = [run(name, seed, rng) for seed in (0, 1) for name in ("jm", "sga+c")]
+    for row in runs[2].results["subjects"]:  # jm, seed 1
+        if row["site"] == "F":
+            row["classes"]["foreground"]["asd"] = None
+    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=50)}
+    assert found["asd", "FM"].seeds == 1
+    assert not found["asd", "FM"].certain
+    assert found["asd", "BM"].seeds == 2

@@ -94,6 +94,13 @@ def test_two_experiments_do_not_become_one_row(tmp_path: Path) -> None:
     path.write_text(json.dumps(told | {"config": told["config"] | {"iterations": 7}}))
     with pytest.raises(SmgError, match="two runs called 'jm' with different settings; report them apart"):
         find_runs([tmp_path])
+    for key, value in (("options", {"inner": "adam"}), ("replay", told["config"]["replay"] | {"policy": "random"})):
+        path.write_text(json.dumps(told | {"config": told["config"] | {key: value}}))
+        with pytest.raises(SmgError, match="with different settings"):
+            find_runs([tmp_path])
+    older = {key: value for key, value in told["config"].items() if key != "compile"}
+    path.write_text(json.dumps(told | {"config": older}))
+    assert len(find_runs([tmp_path])) == 3
     path.write_text(json.dumps(told | {"part": "validation"}))
     with pytest.raises(SmgError, match="with different settings"):
         find_runs([tmp_path])

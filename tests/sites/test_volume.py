@@ -388,6 +388,47 @@ def test_every_file_behind_a_metaimage_counts(tmp_path: Path) -> None:
         assert read_volume(tmp_path / name).array[:, 0, 0].tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("head", ["\n", "Comment: x = y\n"])
+@pytest.mark.parametrize("kind", ["MET_SHORT", "MET_FLOAT"])
+@pytest.mark.parametrize("data", ["LOCAL", "listing.raw", "ascii"])
+def test_metaimages_that_others_write(tmp_path: Path, head: str, kind: str, data: str) -> None:
+    array = np.arange(32, dtype=np.int16 if kind == "MET_SHORT" else np.float32).reshape(2, 4, 4)
+    text = f"{head}ObjectType = Image\r\nNDims: 3\nDimSize = 4 4 2\nElementType = {kind}\n"
+    text += "BinaryData = False\n" if data == "ascii" else ""
+    bytes_ = (" ".join(map(str, array.ravel())) + "\n").encode() if data == "ascii" else array.tobytes()
+    path = tmp_path / "s.mhd"
+    path.write_bytes((text + f"ElementDataFile = {'LOCAL' if data == 'ascii' else data}\n").encode())
+    if data == "listing.raw":
+        (tmp_path / data).write_bytes(bytes_)
+    else:
+        path.write_bytes(path.read_bytes() + bytes_)
+    assert np.array_equal(read_volume(path).array, array)
+
+
+def test_a_metaimage_that_does_not_unpack_is_refused(tmp_path: Path) -> None:
+    """ITK would hand out whatever was in memory."""
+    image, _ = scan()
+    write_volume(tmp_path / "s.mha", image)
+    whole = bytearray((tmp_path / "s.mha").read_bytes())
+    assert np.array_equal(read_volume(tmp_path / "s.mha").array, image.array)
+    whole[-40] ^= 0xFF
+    (tmp_path / "s.mha").write_bytes(whole)
+    with pytest.raises(SmgError, match=r"s\.mha: cut short or corrupt"):
+        read_volume(tmp_path / "s.mha")
+
+
+def test_a_mask_of_a_scan_without_a_place_has_none_either(tmp_path: Path) -> None:
+    image, mask = scan()
+    made = nib.Nifti1Image(image.array.transpose(), None)
+    made.header["pixdim"][1:4] = (0.6, 0.5, 3.0)
+    nib.save(made, tmp_path / "s.nii.gz")
+    seen = read_volume(tmp_path / "s.nii.gz")
+    write_volume(tmp_path / "m.nii.gz", Volume(mask.array, seen.affine), like=tmp_path / "s.nii.gz")
+    assert np.allclose(nib.load(tmp_path / "m.nii.gz").affine, nib.load(tmp_path / "s.nii.gz").affine)
+    assert np.allclose(read_volume(tmp_path / "m.nii.gz").affine, seen.affine)
+    assert np.array_equal(read_volume(tmp_path / "m.nii.gz").array, mask.array)
+
+
 def test_multi_frame_dicom_is_refused(tmp_path: Path) -> None:
     """Where its frames lie, ITK does not always tell; a wrong spacing would go unnoticed."""
     write_dicom(tmp_path / "one", np.ones((1, 8, 10), int), np.eye(3))
