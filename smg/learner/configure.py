@@ -84,34 +84,24 @@ def from_words(words: list[str]) -> Tree:
             raise Misuse(f"{word!r}: the value cannot be read; write a mapping as {{key: value, key: value}}") from None
         for part in reversed(key.split(".")):
             inner = {part: inner}
-        tree = _together(tree, inner)
+        tree = over(tree, inner, layers=False)
     return tree
 
 
-def over(below: Tree, above: Tree) -> Tree:
-    """One layer laid over another, key by key; what is one thing, or empty, takes the old one's place."""
+def over(below: Tree, above: Tree, layers: bool = True) -> Tree:
+    """One tree laid over another, key by key; between layers what is one thing takes the old one's place."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        whole = key == "classes" or not value
-        if isinstance(value, dict):
-            whole |= (key == "augment" and "preset" in value) or (key == "labels" and _names_classes(value))
-        merged[key] = over(old, value) if isinstance(old, dict) and isinstance(value, dict) and not whole else value
+        both = isinstance(old, dict) and isinstance(value, dict) and not (layers and _one_thing(key, value))
+        merged[key] = over(dict(old or {}), value, layers) if both else value
     return merged
 
 
-def _names_classes(labels: Tree) -> bool:
-    """`{zone: 1}`, and neither `{classes: {zone: [1]}}` nor `{background: [0, 9]}`."""
-    return not {"classes", "background"} & set(labels)
-
-
-def _together(one: Tree, other: Tree) -> Tree:
-    """Two words of one command."""
-    merged = dict(one)
-    for key, value in other.items():
-        old = merged.get(key)
-        merged[key] = _together(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
+def _one_thing(key: str, value: Tree) -> bool:
+    """Nothing; named classes, in either form; a preset of augmentation, with what differs from it."""
+    classes = key == "classes" or (key == "labels" and not {"classes", "background"} & set(value))
+    return not value or classes or (key == "augment" and "preset" in value)
 
 
 def _check_keys(tree: Tree, model: type[BaseModel], above: tuple[str, ...]) -> None:
