@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -77,7 +78,13 @@ def test_a_job_of_two_processes_killed_and_started_again(data: Path, tmp_path: P
         while not (tmp_path / "killed" / sign).exists() and time.monotonic() < deadline and victim.poll() is None:
             time.sleep(0.01)
         time.sleep(0.05 * number)
+        workers = (
+            Path(f"/proc/{victim.pid}/task/{victim.pid}/children").read_text().split()
+        )  # each a session of its own
         os.killpg(victim.pid, signal.SIGKILL)
+        for worker in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(worker), signal.SIGKILL)
         victim.wait()
         time.sleep(0.2)
     assert job(tmp_path / "killed").wait(timeout=300) == 0
