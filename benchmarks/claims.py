@@ -1,4 +1,4 @@
-"""The paper's claims as numbers: each the mean of comparisons that the paper has above zero, with its interval.
+"""The paper's claims as numbers: each the mean of comparisons, a mean that the paper has above zero, with its interval.
 
 A comparison is a difference of two methods' measures, paired over subjects and seeds, or a change along the sequence.
 A claim is one number: the mean of all its comparisons over the streams it speaks of, none left out, with a 95 %

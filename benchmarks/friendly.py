@@ -1,4 +1,4 @@
-"""A user's mistake as one line, for every script here."""
+"""A user's mistake as one line, in the scripts that take files of the user's."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ def in_one_line() -> Iterator[None]:
     except subprocess.CalledProcessError as error:  # it has said why
         sys.exit(error.returncode)
     except OSError as error:
-        sys.exit(f"{error.filename}: {error.strerror}")
+        sys.exit(f"{error.filename}: {error.strerror}" if error.filename else str(error))

@@ -10,9 +10,11 @@ they count as done for `smg bench`.
 from __future__ import annotations
 
 import argparse
+import io
 import shutil
 import sys
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from friendly import in_one_line  # benchmarks/friendly.py
@@ -47,7 +49,8 @@ def main() -> None:
             place.mkdir(parents=True, exist_ok=True)
             for name in (*FILES, *(name for name in MORE if (run.folder / name).exists())):
                 shutil.copyfile(run.folder / name, place / name)
-        write_tables(made)
+        with redirect_stdout(io.StringIO()):  # the files' names are those of a moment
+            write_tables(made)
         if not options.numbers:
             write_report([bench], made / "report.html")  # from the whole bench: it has the rounds' records
         for page in ("README.md", "claims.md"):  # evidence.py's, until it is run again

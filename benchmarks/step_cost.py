@@ -86,8 +86,8 @@ class Rig:
         incoming, *previous = self.sites
         return Iteration(incoming, previous, BATCH, 0, 1, next(self.numbers), Augmentation.preset("none"))
 
-    def step(self, name: str) -> Work:
-        method = METHODS[name]()
+    def step(self, name: str, **options: bool) -> Work:
+        method = METHODS[name](**options)
         return lambda: take_step(method, self.oracle, self.optimiser, self.iteration())
 
 
@@ -218,6 +218,7 @@ def time_of(size: int, width: int, turns: int) -> dict[str, dict[str, float]]:
         works[name] = rig.step(name)
         if name in ("c-meta", "sga") and has_higher():
             works[f"higher {name}"] = by_higher(rig, PASSES[name])
+    works["symmetric sga"] = rig.step("sga", symmetric=True)
     works["compiled sga"] = Rig(size, width, compile=True).step("sga")
     times = in_turns(works, turns)
     return {
@@ -227,6 +228,7 @@ def time_of(size: int, width: int, turns: int) -> dict[str, dict[str, float]]:
             name: ratio(times[f"higher {name}"], times[name]) for name in TIMED if f"higher {name}" in times
         },
         "sga_over_direct": quartiles(times["sga"], times["sga-direct"]),
+        "symmetric_over_direct": quartiles(times["symmetric sga"], times["sga-direct"]),
         "compiled_over_plain": {"sga": ratio(times["compiled sga"], times["sga"])},
     }
 
@@ -274,8 +276,9 @@ def show(setting: str, figures: dict[str, dict[str, float]]) -> None:
     for name, value in figures["higher_over_ours"].items():
         print(f"{name} with higher: {took[f'higher {name}']:.1f} ms, {value:.3f} of ours")
     print(f"sga compiled: {took['compiled sga']:.1f} ms, {figures['compiled_over_plain']['sga']:.3f} of plain")
-    low, middle, high = (100 * figures["sga_over_direct"][which] for which in ("low", "median", "high"))
-    print(f"sga takes {middle:.1f} % [quartiles {low:.1f}, {high:.1f}] of sga-direct's time (the paper reports 3.31 %)")
+    for which, note in (("sga", " (the paper reports 3.31 %)"), ("symmetric", "")):
+        low, middle, high = (100 * value for value in figures[f"{which}_over_direct"].values())
+        print(f"{which} takes {middle:.1f} % [quartiles {low:.1f}, {high:.1f}] of sga-direct's time{note}")
 
 
 def main() -> None:

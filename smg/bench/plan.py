@@ -25,7 +25,7 @@ from smg.errors import Misuse, SmgError
 from smg.learner.config import LearnerConfig
 from smg.learner.configure import Tree, configuration, from_yaml, over, read_yaml, to_yaml
 from smg.sites.site import canonical
-from smg.sites.split import PARTS
+from smg.sites.split import PARTS, twice
 
 KEYS = ("data", "order", "unseen", "streams", "methods", "seeds", "part")
 
@@ -108,7 +108,12 @@ class Plan:
         if streams:
             cut = replace(cut, streams={name: _named(name, self.streams, "stream") for name in streams})
         if methods:
-            cut = replace(cut, methods={plain(name): self.methods.get(name, {"method": name}) for name in methods})
+            made = [(plain(name), self.methods.get(name, {"method": name})) for name in methods]
+            for name in twice(name for name, _ in made):
+                raise Misuse(f"two methods are called {name!r}; a file can give one of them another `name`")
+            cut = replace(cut, methods=dict(made))
+        for seed in twice(seeds):
+            raise Misuse(f"seed {seed} stands twice")
         return replace(cut, seeds=tuple(seeds)) if seeds else cut
 
 
@@ -155,7 +160,7 @@ def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
     if not isinstance(methods, list):
         raise SmgError(f"{where}: methods are a list, such as [jm, sga+c]")
     named = [_method(entry, where) for entry in methods]
-    for name in _twice([name for name, _ in named]):
+    for name in twice(name for name, _ in named):
         raise SmgError(f"{where}: two methods are called {name!r}; give one of them another `name`")
     data = told.get("data")
     plan = Plan(
@@ -208,13 +213,9 @@ def _method(entry: Any, where: str) -> tuple[str, Tree]:
 def _seeds(told: Any, where: str) -> tuple[int, ...]:
     if not isinstance(told, list) or not all(isinstance(seed, int) and seed >= 0 for seed in told):
         raise SmgError(f"{where}: seeds are a list of whole numbers, such as [0, 1, 2]")
-    for seed in _twice(told):
+    for seed in twice(told):
         raise SmgError(f"{where}: seed {seed} stands twice")
     return tuple(told)
-
-
-def _twice(names: list[Any]) -> list[Any]:
-    return [name for place, name in enumerate(names) if name in names[:place]]
 
 
 def _named(name: str, known: dict[str, StreamPlan], kind: str) -> StreamPlan:

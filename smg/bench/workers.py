@@ -96,7 +96,7 @@ class Bench:
         stream = {"order": list(run.stream.order), "unseen": run.stream.unseen}
         try:
             same = LearnerConfig.model_validate(told["config"]) == run.config and told["stream"] == stream
-        except ValidationError:  # of another version
+        except (ValidationError, SmgError):  # of another version
             same = False
         if not same:
             raise SmgError(f"{folder}: holds a run of another configuration; give the method another name, or --out")

@@ -131,12 +131,13 @@ def history(model: Model, as_json: Json = False) -> None:
 
     learner = Learner(model)
     records = [learner.store.read_round(entry["round"]) for entry in learner.model["rounds"]]
-    kept, journal = {one["round"]: one["subjects"] for one in learner.stored()}, learner.store.journal()
+    journal = learner.store.journal()
     if as_json:
         keys = ("round", "parent", "site", "subjects", "kept", "earlier", "held", "versions")
         rounds = [{key: r[key] for key in keys} | {"held": learner.held(r["round"])} for r in records]
         print_json({"current": learner.current, "rounds": rounds, "journal": journal})
         return
+    kept = {one["round"]: one["subjects"] for one in learner.stored()}
     print_table(
         ("round", "site", "from", "when (UTC)", "method", "iterations", "trained on", "test DSC", "kept", ""),
         [_history_row(record, kept[record["round"]], learner, journal) for record in records],

@@ -40,7 +40,7 @@ def read_yaml(path: Path) -> Tree:
         told = from_yaml(path.read_text())
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # bytes that are no text, or a date that is none
         where = getattr(error, "problem_mark", None)
         raise SmgError(f"{path}: not YAML{f' (line {where.line + 1})' if where else ''}") from None
     if not isinstance(told, dict):
@@ -80,7 +80,7 @@ def from_words(words: list[str]) -> Tree:
             raise Misuse(f"{word!r}: settings are given as key=value, such as network.width=8")
         try:
             inner: Any = from_yaml(value)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):
             raise Misuse(f"{word!r}: the value cannot be read; write a mapping as {{key: value, key: value}}") from None
         for part in reversed(key.split(".")):
             inner = {part: inner}

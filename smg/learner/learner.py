@@ -324,10 +324,10 @@ class Learner:
     def _round_of(self, site: str) -> int:
         return next(int(entry["round"]) for entry in self.rounds() if entry["site"] == site)
 
-    def _split(self, site: Site) -> Split:
-        """By a hash of seed and case; but who was in a part when the site was learned stays in it."""
+    def _split(self, site: Site, upto: int | None = None) -> Split:
+        """By a hash of seed and case; but who was in a part when a version learned the site stays in it."""
         before: dict[str, str] = {}
-        for entry in self.model["rounds"]:
+        for entry in self.rounds(upto):
             if entry["site"] == site.name:
                 record = self.store.read_round(entry["round"])
                 part_of = {name: part for part, names in record.get("parts", {}).items() for name in names}
@@ -352,7 +352,7 @@ class Learner:
         """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
         prepared = prepare_site(site, self.config.preparation, leave_out)
         if part != "all":
-            split = split or self._split(site.keep({p.subject.case for p in prepared}))
+            split = split or self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
         return self._measured(self.network_for(site.name, number), prepared)
 

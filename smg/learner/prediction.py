@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,12 +36,7 @@ class Prediction:
     distances: dict[str, float | None]  # of every site learned; None where it cannot be told (smg.learner.familiarity)
     nearest: str | None  # the site it is most like
     unlike: bool | None  # whether it is unlike every site; None where it cannot be told
-
-    @property
-    def millilitres(self) -> float:
-        """Of everything that is not background."""
-        i, j, k = self.mask.spacing
-        return float((self.mask.array != 0).sum()) * i * j * k / 1000
+    millilitres: float  # of everything that is not background
 
 
 Answer = tuple[Path, Prediction | SmgError]
@@ -116,7 +112,8 @@ class Predictor:
         distances = self.familiar.distances(moments)
         classes = mask_of(scores, grid, self.config.largest_component)
         mask = Volume(self.config.preparation.labels.values(classes), grid.affine)
-        return Prediction(mask, distances, nearest(distances), self.familiar.unlike(distances))
+        millilitres = np.count_nonzero(classes) * float(np.prod(mask.spacing)) / 1000
+        return Prediction(mask, distances, nearest(distances), self.familiar.unlike(distances), millilitres)
 
 
 def _answer(path: Path, made: Future[Prediction]) -> Answer:

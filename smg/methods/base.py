@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import torch
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import Tensor
 
 from smg.errors import Misuse, SmgError, validation_line
@@ -82,7 +83,7 @@ class Meta(Method):
 
 ANY = ConfigDict(arbitrary_types_allowed=True)  # a method of one's own may have fields of any kind
 METHODS: dict[str, type[Method]] = {}
-_LOADED: set[Path] = set()
+_OWN: dict[Path, dict[str, type[Method]]] = {}  # file -> what it registers
 M = TypeVar("M", bound=type[Method])
 
 
@@ -105,23 +106,24 @@ class Recipe:
     policy: str
 
 
-def _load(path: Path) -> None:
-    """Run a file that registers methods, once."""
+def _own(path: Path) -> dict[str, type[Method]]:
+    """The methods that a file registers; it is run once."""
     where = path.resolve()
-    if where in _LOADED:
-        return
+    if where in _OWN:
+        return _OWN[where]
     if path.suffix != ".py" or not path.is_file():
         raise SmgError(f"{path}: no such file of methods; a method of your own is named as mine.py:mine")
-    spec = spec_from_file_location(f"smg_own_{path.stem}", where)
+    spec = spec_from_file_location(f"smg_own_{path.stem}_{sha256(str(where).encode()).hexdigest()[:8]}", where)
     assert spec is not None  # it ends in .py
     assert spec.loader is not None
-    module = module_from_spec(spec)
+    module, before = module_from_spec(spec), dict(METHODS)
     sys.modules[spec.name] = module  # where dataclasses look up what annotations name
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise SmgError(f"{path}: {type(error).__name__}: {error}") from error
-    _LOADED.add(where)
+    _OWN[where] = {name: method for name, method in METHODS.items() if before.get(name) is not method}
+    return _OWN[where]
 
 
 def recipe(name: str, **options: Any) -> Recipe:
@@ -130,14 +132,13 @@ def recipe(name: str, **options: Any) -> Recipe:
     A method of your own is named with its file: `mine.py:mine`.
     """
     file, _, known = name.rpartition(":")
-    if file:
-        _load(Path(file))
+    methods = METHODS | (_own(Path(file)) if file else {})
     plain = known.removesuffix("+c")
-    if plain not in METHODS:
-        close = get_close_matches(plain, METHODS, n=1)
+    if plain not in methods:
+        close = get_close_matches(plain, methods, n=1)
         meant = f"did you mean {close[0]}? It is one of" if close else "it is one of"
-        raise Misuse(f"no method {name!r}; {meant} {', '.join(METHODS)}, and NAME+c for the comprehensive buffer")
-    method = METHODS[plain](**_checked(METHODS[plain], options))
+        raise Misuse(f"no method {name!r}; {meant} {', '.join(methods)}, and NAME+c for the comprehensive buffer")
+    method = methods[plain](**_checked(methods[plain], options))
     return Recipe(method, "comprehensive" if name.endswith("+c") else "representative")
 
 
@@ -149,7 +150,14 @@ def _checked(method: type[Method], options: dict[str, Any]) -> dict[str, Any]:
         if option not in fields:
             raise Misuse(f"method {method.name} has no option {option!r}; it has {', '.join(fields) or 'none'}")
         try:
-            made[option] = TypeAdapter(kinds[option], config=ANY).validate_python(value)
+            made[option] = _adapter(kinds[option]).validate_python(value)
         except ValidationError as error:
             raise Misuse(f"options.{option}: {validation_line(error)}") from None
     return made
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(kind, config=ANY)
+    except PydanticUserError:  # a dataclass, a model: it has its own rules
+        return TypeAdapter(kind)

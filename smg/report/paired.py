@@ -13,9 +13,8 @@ interval is that of
 
 over draws. Patients are weighted at random (a Bayesian bootstrap), each alike in all seeds whose split has it. Seeds
 are too few to be drawn from: their n means have the standard deviation s, and t is Student's. So chance among the
-patients of one seed is in both terms, and the interval errs on the wide side: in simulation, with three seeds, 96 to
-98 % of such intervals hold the truth. One seed has no second term: its interval speaks of other patients only, and is
-too narrow where they are few; nothing is certain by it.
+patients of one seed is in both terms, and the interval errs on the wide side. One seed has no second term: its interval
+speaks of other patients only, and is too narrow where they are few; nothing is certain by it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from smg.sites.labels import first_class
 Part = dict[str, Any]
 MEANING = {
     "BM": ("Backward measure", "mean accuracy over the sites learned, after the last of them"),
-    "BT": ("Backward transfer", "what learning later sites did to the earlier ones: below zero it made them forget"),
+    "BT": ("Backward transfer", "what later sites did to the earlier ones: forgetting is a fall of DSC, a rise of ASD"),
     "FM": ("Forward measure", "accuracy on the unseen site, after the last site learned"),
     "FT": ("Forward transfer", "what is missing on the unseen site to a network that has learned it too"),
 }

@@ -183,7 +183,7 @@ def itk_header(path: Path) -> Header:
     import SimpleITK as sitk
 
     no_scan = "not a scan that can be read, or cut short"
-    if path.suffix.lower() in META and not {"dimsize", "elementdatafile"} <= _meta_fields(path)[0].keys():
+    if path.suffix.lower() in META and not _meta_is_sound(_meta_fields(path)[0]):
         raise Truncated(no_scan)  # MetaImage's library would print, too, what it misses
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
@@ -303,11 +303,11 @@ def source_files(path: Path) -> list[Path]:
     if path.is_dir():
         return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if path.suffix.lower() == ".mhd":
-        return [path, *_mhd_data(path)]
+        return [path, *(file for file in _meta_files(path) if file.is_file())]
     return [path]
 
 
-def _mhd_data(path: Path) -> list[Path]:
+def _meta_files(path: Path) -> list[Path]:
     """The files that a MetaImage header names: one, or a list of one a slice, or a pattern with its numbers."""
     fields, _ = _meta_fields(path)
     named = fields.get("elementdatafile", "")
@@ -316,12 +316,12 @@ def _mhd_data(path: Path) -> list[Path]:
         names = names[1 + max(n for n, line in enumerate(names) if line.lower().startswith("elementdatafile")) :]
     elif re.fullmatch(r"\S*%0?\d*d\S*( +\d+){0,3}", named):
         pattern, *numbers = named.split()
-        usual = ("1", fields.get("dimsize", "1").split()[-1], "1")
-        first, last, step = (int(word) for word in (*numbers, *usual[len(numbers) :]))
-        names = [pattern % number for number in range(first, last + 1, step)]
+        slices = (_meta_size(fields) or [1])[-1]
+        first, last, step = [*map(int, numbers), *(1, slices, 1)[len(numbers) :]]
+        names = [pattern % number for number in range(first, last + 1, max(step, 1))[:slices]]
     else:
         names = [named]
-    return [file for name in names if name and name.upper() != "LOCAL" and (file := path.parent / name).is_file()]
+    return [path.parent / name for name in names if name and name.upper() != "LOCAL"]
 
 
 def _meta_fields(path: Path) -> tuple[dict[str, str], int]:
@@ -342,22 +342,40 @@ def _meta_says(fields: dict[str, str], key: str, otherwise: str) -> bool:
     return fields.get(key, otherwise).lower() in ("true", "1", "yes")
 
 
+def _meta_size(fields: dict[str, str]) -> list[int]:
+    """Voxels along i, j, k; none where the header does not tell."""
+    words = fields.get("dimsize", "").split()
+    return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
+
+
+def _meta_is_sound(fields: dict[str, str]) -> bool:
+    numbers = [fields.get("ndims", "3"), fields.get("headersize", "0").removeprefix("-")]
+    named = fields.get("elementdatafile") and fields.get("elementtype", "").startswith("MET_")
+    return bool(named and _meta_size(fields) and all(number.isdecimal() for number in numbers))
+
+
 def _meta_array(path: Path, header: Header) -> Array | None:
     """The voxels of a MetaImage that is compressed, and a look at the length of one that is not.
 
-    MetaImage's library hands out whatever was in memory where data do not unpack.
+    MetaImage's library hands out whatever was in memory where voxels are missing or do not unpack.
     """
     fields, length = _meta_fields(path)
+    files, skipped = _meta_files(path), int(fields.get("headersize", "0"))
+    for file in files:
+        if not file.is_file():
+            raise SmgError(f"its voxels are in {file.name}, which is not there; copy both")
     if not _meta_says(fields, "binarydata", "true"):
-        return None
-    files = _mhd_data(path)
-    if len(files) > 1 or fields.get("headersize", "0") != "0":
-        return None
-    if not _meta_says(fields, "compresseddata", "false"):
-        have = files[0].stat().st_size if files else path.stat().st_size - length
-        if have < header.bytes:
+        told = b" ".join(file.read_bytes() for file in files) if files else path.read_bytes()[length:]
+        if len(told.split()) < np.prod(header.shape):
             raise Truncated(FEWER)
         return None
+    if not _meta_says(fields, "compresseddata", "false"):
+        shortest = min((file.stat().st_size for file in files), default=path.stat().st_size - length)
+        if (shortest - max(skipped, 0)) * max(len(files), 1) < header.bytes:
+            raise Truncated(FEWER)
+        return None
+    if len(files) > 1 or skipped:
+        raise SmgError("its voxels are compressed piece by piece; convert it to one file, as .mha or .nii.gz")
     packed = files[0].read_bytes() if files else path.read_bytes()[length:]
     unpacker = decompressobj(wbits=47)  # zlib or gzip
     try:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from smg.errors import SmgError
 from smg.files import write_json
@@ -13,6 +14,7 @@ from smg.sites.site import Site
 
 PARTS = {"train": 0.60, "validation": 0.15, "test": 0.25}
 Split = dict[str, tuple[str, ...]]  # part -> cases
+Name = TypeVar("Name", bound=Hashable)
 
 
 def split_site(site: Site, seed: int, before: Mapping[str, str] | None = None) -> Split:
@@ -63,7 +65,7 @@ def load_splits(path: Path) -> dict[str, Split]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise SmgError(f"{path}: not a split file: it needs 'sites', and for each {', '.join(PARTS)}") from None
     for site, split in splits.items():
-        for case in _twice(case for part in split.values() for case in part):
+        for case in twice(case for part in split.values() for case in part):
             raise SmgError(f"{path}: site {site}: case {case} stands twice; a subject belongs to one part only")
     return splits
 
@@ -85,6 +87,7 @@ def _rank(seed: int, identity: str) -> str:
     return hashlib.sha256(f"{seed}/{identity}".encode()).hexdigest()
 
 
-def _twice(cases: Iterable[str]) -> list[str]:
-    seen: set[str] = set()
-    return [case for case in cases if case in seen or seen.add(case)]  # type: ignore[func-returns-value]
+def twice(names: Iterable[Name]) -> list[Name]:
+    """Those that stood before already."""
+    seen: set[Name] = set()
+    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]

@@ -54,6 +54,10 @@ def test_a_plan_can_be_cut_and_given_other_methods(tmp_path: Path) -> None:
     assert [(run.name, run.config.method, run.seed) for run in plan.runs()] == [("sga adam", "sga", 9), ("jm", "jm", 9)]
     with pytest.raises(SmgError, match="no stream 'forth'; there is there, back"):
         plan = read_plan(write(tmp_path, GRID)).only(streams=["forth"])
+    with pytest.raises(SmgError, match="seed 9 stands twice"):
+        plan.only(seeds=[9, 9])
+    with pytest.raises(SmgError, match="two methods are called 'mine'"):
+        plan.only(methods=["a/mine.py:mine", "b/mine.py:mine"])
 
 
 def test_a_method_of_one_s_own_goes_by_its_name(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from smg.bench.plan import Plan, PlannedRun, read_plan
-from smg.bench.workers import Bench, results_of
+from smg.bench.workers import Bench, gpus, results_of
 from smg.errors import SmgError
 from smg.files import locked
 from tests.learner.streams import TINY, fingerprint, tiny_stream, write_sites
@@ -148,7 +148,27 @@ def test_results_of_another_run_are_not_taken_for_a_runs_own(tmp_path: Path, dat
         gone_through(Bench(grid(tmp_path, methods=[{"name": "v", "method": "jm"}]), out, data, workers=1))
     with pytest.raises(SmgError, match=r"stream/v/seed-0: holds a run of another configuration"):
         gone_through(Bench(grid(tmp_path, methods=[{"name": "v", "method": "finetune"}], order=["B"]), out, data, 1))
+    results = out / "stream/v/seed-0/results.json"
+    made = json.loads(results.read_text())
+    results.write_text(json.dumps(made | {"config": made["config"] | {"options": {"of another version": 1}}}))
+    with pytest.raises(SmgError, match=r"stream/v/seed-0: holds a run of another configuration"):
+        gone_through(Bench(grid(tmp_path, methods=[{"name": "v", "method": "finetune"}]), out, data, workers=1))
     assert (out / "bench.json").read_text() == told
+
+
+@pytest.mark.parametrize(
+    ("visible", "count", "names"),
+    [(None, 2, ("0", "1")), ("", 0, ()), ("4,6", 2, ("4", "6")), ("GPU-a,-1,3", 1, ("GPU-a",))],
+)
+def test_the_names_of_the_gpus(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int, names: tuple[str, ...]
+) -> None:
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    assert gpus.__wrapped__() == names
 
 
 def test_workers_share_out_the_gpus(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,11 @@ def test_history_rollback_and_replay(folder: Path) -> None:
         ("A", 1, 2, True),
         ("B", 2, 2, False),  # its round is not current, but its subjects are still there
     ]
+    harmed = next((folder / "model/rounds").glob("*2/exemplars.safetensors"))
+    whole = harmed.read_bytes()
+    harmed.write_bytes(whole[:-1])
+    assert json.loads(smg("history", "model", "--json", cwd=folder).stdout)["current"] == 1
+    harmed.write_bytes(whole)
     assert "2 exemplars of A removed" in smg("replay", "drop", "model", "A", cwd=folder).stdout
     assert "dropped exemplars: site A, subjects 2" in smg("history", "model", cwd=folder).stdout
 

@@ -40,6 +40,7 @@ def test_channels_and_classes_follow_from_the_preparation() -> None:
         (["options.gamma=big"], "options.gamma: Input should be a valid number"),
         (["replay.policy=best"], "no replay policy 'best'; it is one of random, representative"),
         (["network={width"], "the value cannot be read; write a mapping as {key: value, key: value}"),
+        (["seed=2020-13-45"], "'seed=2020-13-45': the value cannot be read"),
         (["select=first"], "select: Input should be 'last', 'best' or 'average'"),
     ],
 )
@@ -52,7 +53,11 @@ def test_mistakes_are_one_line(words: list[str], sentence: str) -> None:
 
 def test_files_that_are_no_configuration(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
-    for text, sentence in (("a: [1", "not YAML (line"), ("- a", "a configuration is a mapping")):
+    for text, sentence in (
+        ("a: [1", "not YAML (line"),
+        ("a: 2020-13-45", "c.yaml: not YAML"),
+        ("- a", "a configuration is a mapping"),
+    ):
         path.write_text(text)
         with pytest.raises(SmgError) as error:
             read_yaml(path)

@@ -424,6 +424,22 @@ def test_subjects_stay_in_their_part_when_a_site_has_grown(taught: Learner, data
     assert tested == set(after["test"])
 
 
+def test_a_version_is_tested_on_none_that_it_was_trained_on(data: Path, tmp_path: Path) -> None:
+    """Whatever part they were in for another one, which was rolled back."""
+    made, site = learner(tmp_path / "model"), Site.find(data, "A")
+    first = made.learn(site)["parts"]
+    made.rollback(0)
+    cases = {made._alias("A", s.case): s.case for s in site.subjects}
+    train, validation, test = (first[part] for part in ("train", "validation", "test"))
+    turned = {"train": test + validation, "validation": train[1:], "test": train[:1]}
+    made.learn(site, split={part: tuple(cases[name] for name in names) for part, names in turned.items()})
+    for number, parts in ((2, turned), (1, first)):
+        made.rollback(number)
+        for asked in (None, 1, 2):
+            tested = [made._alias("A", row.case) for row in made.evaluate(site, number=asked)]
+            assert sorted(tested) == sorted({None: parts, 1: first, 2: turned}[asked]["test"])
+
+
 def test_a_model_with_a_method_of_ones_own_can_be_looked_at_and_asked_without_its_file(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,7 +448,7 @@ def test_a_model_with_a_method_of_ones_own_can_be_looked_at_and_asked_without_it
     monkeypatch.chdir(tmp_path)
     learner(tmp_path / "model", method="mine.py:mine").learn(Site.find(data, "A"))
     (tmp_path / "mine.py").unlink()
-    monkeypatch.setattr("smg.methods.base._LOADED", set())
+    monkeypatch.setattr("smg.methods.base._OWN", {})
     there = Learner(tmp_path / "model")
     assert there.sites == ["A"]
     there.predict(read_volume(next((data / "B").glob("Case00.nii*"))))
@@ -495,15 +511,19 @@ def test_classes_listed_in_any_order_are_learned_and_measured_alike(data: Path, 
     assert rows[0] == rows[1]
 
 
-def test_a_mask_has_the_values_of_the_masks_learned_from(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("background", [0, 9])
+def test_a_mask_has_the_values_of_the_masks_learned_from(data: Path, tmp_path: Path, background: int) -> None:
     for path in (data / "A").iterdir():
         volume = read_volume(path)
-        seven = "segmentation" in path.name
-        write_volume(tmp_path / "A" / path.name, Volume(volume.array * 7, volume.affine) if seven else volume)
-    made = learner(tmp_path / "model", preparation={"size": 16, "labels": {"zone": [7]}}, iterations=40)
+        values = np.where(volume.array > 0, 7, background).astype(np.uint8)
+        mask = "segmentation" in path.name
+        write_volume(tmp_path / "A" / path.name, Volume(values, volume.affine) if mask else volume)
+    labels = {"classes": {"zone": [7]}, "background": [background]}
+    made = learner(tmp_path / "model", preparation={"size": 16, "labels": labels}, iterations=40)
     made.learn(Site.find(tmp_path / "A"))
-    mask = made.predict(read_volume(next((data / "A").glob("Case00.nii*")))).mask
-    assert set(np.unique(mask.array)) == {0, 7}
+    told = made.predict(read_volume(next((data / "A").glob("Case00.nii*"))))
+    assert set(np.unique(told.mask.array)) == {background, 7}
+    assert told.millilitres == pytest.approx((told.mask.array == 7).sum() * np.prod(told.mask.spacing) / 1000)
 
 
 def test_the_guard_counts_as_the_model_draws(taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

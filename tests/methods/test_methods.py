@@ -104,6 +104,34 @@ def test_names_options_and_their_mistakes() -> None:
         recipe("sga", inner="adamw")
 
 
+def test_two_files_of_one_name_are_two(tmp_path: Path) -> None:
+    text = """
+from __future__ import annotations
+from dataclasses import dataclass, field
+from typing import Literal
+from smg.methods import JM, register
+
+@dataclass(frozen=True)
+class Plan:
+    steps: int = 1
+
+@register("late")
+@dataclass(frozen=True)
+class Late(JM):
+    kind: Literal["%s"] = "%s"
+    plan: Plan = field(default_factory=Plan)
+"""
+    names = []
+    for kind in "xy":
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "late.py").write_text(text % (kind, kind))
+        names.append(f"{tmp_path / kind / 'late.py'}:late")
+        assert recipe(names[-1], kind=kind, plan={"steps": 2}).method.plan.steps == 2  # type: ignore[attr-defined]
+    assert recipe(names[0], kind="x").method.kind == "x"  # type: ignore[attr-defined]
+    with pytest.raises(SmgError, match=r"options\.kind: Input should be 'x'"):
+        recipe(names[0], kind="y")
+
+
 OUTSIDE = '''
 from dataclasses import dataclass
 from smg.methods import Method, register

@@ -417,6 +417,41 @@ def test_a_metaimage_that_does_not_unpack_is_refused(tmp_path: Path) -> None:
         read_volume(tmp_path / "s.mha")
 
 
+HEAD = "ObjectType = Image\nNDims = 3\nDimSize = 4 4 3\nElementType = MET_UCHAR\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (HEAD + "ElementDataFile = LIST\na.raw\nb.raw\n", "cut short or corrupt"),
+        (HEAD + "ElementDataFile = LIST\na.raw\nb.raw\nc.raw\n", "its voxels are in c.raw, which is not there"),
+        (HEAD + "ElementDataFile = LIST\na.raw\nb.raw\nshort.raw\n", "cut short or corrupt"),
+        (HEAD + "ElementDataFile = gone.raw\n", "its voxels are in gone.raw, which is not there; copy both"),
+        (HEAD + "ElementDataFile = s%d.raw 1 6 0\n", "its voxels are in s1.raw, which is not there"),
+        (HEAD + "HeaderSize = 40\nElementDataFile = whole.raw\n", "cut short or corrupt"),
+        (HEAD + "HeaderSize = many\nElementDataFile = whole.raw\n", "not a scan that can be read"),
+        (HEAD + "BinaryData = False\nElementDataFile = LOCAL\n1 2 3\n", "cut short or corrupt"),
+        (HEAD + "CompressedData = True\nElementDataFile = LIST\na.raw\nb.raw\na.raw\n", "compressed piece by piece"),
+        (HEAD.replace("4 4 3", "a b c") + "ElementDataFile = whole.raw\n", "not a scan that can be read"),
+        (HEAD.replace("4 4 3", "") + "ElementDataFile = s%d.raw\n", "not a scan that can be read"),
+        (HEAD.replace("MET_UCHAR", "") + "ElementDataFile = whole.raw\n", "not a scan that can be read"),
+        (HEAD.replace("MET_UCHAR", "MET_ODD") + "ElementDataFile = whole.raw\n", "not a scan that can be read"),
+        (HEAD.replace("NDims = 3", "NDims = x") + "ElementDataFile = whole.raw\n", "not a scan that can be read"),
+    ],
+)
+def test_a_metaimage_without_all_its_voxels_is_refused_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str, sentence: str
+) -> None:
+    for name, length in (("a.raw", 16), ("b.raw", 16), ("short.raw", 15), ("whole.raw", 48)):
+        (tmp_path / name).write_bytes(b"\5" * length)
+    path = tmp_path / "s.mhd"
+    path.write_text(text)
+    source_files(path)
+    with pytest.raises(SmgError, match=rf"s\.mhd: .*{sentence}"):
+        read_volume(path)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_mask_of_a_scan_without_a_place_has_none_either(tmp_path: Path) -> None:
     image, mask = scan()
     made = nib.Nifti1Image(image.array.transpose(), None)
