@@ -69,7 +69,9 @@ def _caution(kept: dict[str, Cell], table: StreamTable) -> str:
         return ""
     one, two = kept[ranked[0]], kept[ranked[1]]
     lead, spread = (one.mean or 0.0) - (two.mean or 0.0), max(one.spread or 0.0, two.spread or 0.0)
-    return f"Its lead over {ranked[1]} ({lead:.1f} points) is within the spread over seeds." if lead < spread else ""
+    if lead >= spread:
+        return ""
+    return f"In memory {ranked[0]} leads {ranked[1]} by {lead:.1f} points, which is within the spread over seeds."
 
 
 def _forgot(lost: dict[str, Cell], hero: str, order: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ def test_a_lead_within_the_spread_is_called_so() -> None:
     near = [run("jm", s, 0.78 + 0.04 * s, -0.1, 0.7) for s in (0, 1)]
     far = [run("jm", s, 0.58 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]
     ours = [run("sga", s, 0.81 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]
-    assert "within the spread over seeds" in said(*near, *ours).sentence
+    assert "sga leads jm by 1.1 points, which is within the spread over seeds" in said(*near, *ours).sentence
     assert "within the spread" not in said(*far, *ours).sentence
 
 
