@@ -7,9 +7,11 @@ python benchmarks/evidence.py results --check    # says whether they are what th
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from claims import Paper, details, read_paper, stream_of, summary  # benchmarks/claims.py
@@ -52,7 +54,10 @@ def _shown(cell: Cell, digits: int, fair: bool) -> str:
 
 # --- the files --------------------------------------------------------------------------------------------------------
 
-BESIDE = {"prostate-lite-ablations": ("jm", "c-meta", "g-meta", "sga", "sga+c")}  # of prostate-lite, in the same table
+BESIDE = {  # prostate-lite's methods in the same table, and the word they have there behind their names
+    "prostate-lite-ablations": (("jm", "c-meta", "g-meta", "sga", "sga+c"), ""),
+    "prostate-lite-aug": (("jm", "sga+c"), " plain"),
+}
 FOLDERS = (
     "The table is here as [CSV](table.csv) and [LaTeX](table.tex) too. In each run's folder are its numbers, subject "
     "by subject, its split, and the `run.yaml` that makes it again:"
@@ -73,11 +78,15 @@ def bench_page(bench: Path, paper: Paper) -> str:
     ]
     differences = ""
     if bench.name in BESIDE:
+        names, word = BESIDE[bench.name]
         main = find_runs([bench.with_name("prostate-lite")])
-        runs = [run for run in main if run.name in BESIDE[bench.name]] + runs
-        apart = to_markdown(paired_differences(runs, REFERENCE), REFERENCE).strip()
-        differences = f"Differences to `{REFERENCE}`, paired over subjects and seeds:\n\n{apart}\n\n"
-        about.append(f"{', '.join(f'`{name}`' for name in BESIDE[bench.name])} are prostate-lite's.")
+        runs = [renamed(run, run.name + word) for run in main if run.name in names] + runs
+        reference = REFERENCE + word
+        apart = to_markdown(paired_differences(runs, reference), reference).strip()
+        differences = f"Differences to `{reference}`, paired over subjects and seeds:\n\n{apart}\n\n"
+        if chosen_by := [run for run in map(on_validation, runs) if run]:
+            differences += f"The same runs on the validation parts:\n\n{beside_the_paper(chosen_by, {})}\n\n"
+        about.append(f"{', '.join(f'`{name}{word}`' for name in names)} are prostate-lite's.")
     elif part == "test":
         about.append("In brackets the paper's own numbers, of six sites at 384 x 384.")
         about.append("`pooled` and `per-site` are no rivals but a scale.")
@@ -104,6 +113,16 @@ def bench_page(bench: Path, paper: Paper) -> str:
 
     python benchmarks/reproduce.py "results/{bench.name}/{example}" --data DIR
 """
+
+
+def renamed(run: Run, name: str) -> Run:
+    return replace(run, results=run.results | {"name": name})
+
+
+def on_validation(run: Run) -> Run | None:
+    """The run as benchmarks/afterwards.py has measured it on the validation parts, if it has."""
+    path = run.folder / "validation.json"
+    return renamed(Run(run.folder, json.loads(path.read_text())), run.name) if path.exists() else None
 
 
 def wrapped(text: str) -> str:
