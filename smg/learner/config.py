@@ -22,6 +22,9 @@ class ReplayConfig(BaseModel):
     subjects: int = Field(2, ge=0, description="exemplars kept of each site (N_e)")
     policy: str | None = Field(None, description="how they are chosen; the method's own habit if not given")
     weight: float = Field(1.0, description="weight of diversity in the comprehensive policy (λ)")
+    features: Literal["everywhere", "foreground"] = Field(
+        "everywhere", description="where the features they are chosen by are averaged"
+    )
     batch: int | None = Field(
         None, ge=1, description="slices of a replay batch; as many as of the incoming one if not given"
     )

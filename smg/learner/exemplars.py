@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from smg.learner.config import LearnerConfig
-from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.grid import Grid
 from smg.replay.selection import select
@@ -31,13 +30,12 @@ def choose(
     number: int,
     site: str,
     candidates: Sequence[Prepared],
-    moments: Tensor,
-    earlier: Sequence[Tensor],
+    features: Tensor,
+    previous: Sequence[Tensor],
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A round's exemplars, packed, and every candidate's scores, by their features and those of each earlier site's."""
     recipe, seed = config.recipe(), config.seed
     count = {"everything": len(candidates), "nothing": 0, "exemplars": config.replay.subjects}[recipe.method.keeps]
-    features, previous = means_of(moments), [means_of(site) for site in earlier]
     choice = select(recipe.policy, features, previous, count, config.replay.weight, seed, number)
     names = [alias(seed, site, p.subject.case) for p in candidates]
     told = {

@@ -25,9 +25,10 @@ from smg.learner.processes import first_process, meet
 from smg.learner.round import Diverged, Told, Training, device_of_choice
 from smg.learner.store import FORMAT, Store
 from smg.networks import build_network, check_network
+from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.site import prepare_site
-from smg.replay.features import subject_moments
+from smg.replay.features import foreground_features, subject_moments
 from smg.sites.site import Site
 from smg.sites.split import Split, split_site
 from smg.sites.volume import Volume
@@ -233,9 +234,12 @@ class Learner:
     def _close(self, training: Training, parts: dict[str, list[Prepared]], tolerance: float | None) -> dict[str, Any]:
         """Choose exemplars, evaluate, and make the round a version."""
         network, number, site = training.network, training.number, training.site
-        previous = {name: self._moments(network, kept) for name, kept in self.replay().items()}
-        moments = self._moments(network, parts["train"])
-        chosen, selection = choose(self.config, number, site, parts["train"], moments, list(previous.values()))
+        kept, candidates = self.replay(), parts["train"]
+        previous = {name: self._moments(network, exemplars) for name, exemplars in kept.items()}
+        moments = self._moments(network, candidates)
+        features = self._features(network, candidates, moments)
+        of_kept = [self._features(network, kept[name], of) for name, of in previous.items()]
+        chosen, selection = choose(self.config, number, site, candidates, features, of_kept)
         earlier = self._earlier(self.network(), network)
         fallen = {name: dsc["before"] - dsc["after"] for name, dsc in earlier.items()}
         record: dict[str, Any] = {
@@ -274,6 +278,12 @@ class Learner:
 
     def _moments(self, network: nn.Module, subjects: Sequence[Prepared]) -> Tensor:
         return subject_moments(network, subjects, self.config.preparation)
+
+    def _features(self, network: nn.Module, subjects: Sequence[Prepared], moments: Tensor) -> Tensor:
+        """f(s), by which exemplars are chosen."""
+        if self.config.replay.features == "foreground":
+            return foreground_features(network, subjects, self.config.preparation)
+        return means_of(moments)
 
     def _familiar(
         self, network: nn.Module, site: str, moments: dict[str, Tensor], validation: list[Prepared]

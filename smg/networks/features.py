@@ -27,6 +27,20 @@ def means_of(moments: Tensor) -> Tensor:
 def bottleneck_moments(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
     """The average and the standard deviation over space of each of the bottleneck's features, [B, 2F]."""
     name = name or find_bottleneck(network, images)
+    return _moments(_output_of(network, images, name), len(images), name)
+
+
+def bottleneck_map(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
+    """The bottleneck's feature map itself, [B, F, h, w]."""
+    name = name or find_bottleneck(network, images)
+    output = _output_of(network, images, name)
+    _moments(output, len(images), name)
+    if output.ndim == 4:
+        return output
+    raise SmgError(f"bottleneck {name} puts out tokens, which have no place: replay.features has to be everywhere")
+
+
+def _output_of(network: nn.Module, images: Tensor, name: str) -> Any:
     module = _module(network, name)
 
     def leave(_module: nn.Module, _inputs: Any, output: Any) -> None:
@@ -36,7 +50,7 @@ def bottleneck_moments(network: nn.Module, images: Tensor, name: str | None = No
         try:
             network(images)
         except _Reached as reached:
-            return _moments(reached.output, len(images), name)
+            return reached.output
     raise _idle(name)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d
 
-from smg.networks.features import bottleneck_moments, find_bottleneck, means_of
+from smg.networks.features import bottleneck_map, bottleneck_moments, find_bottleneck, means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.options import Preparation
 from smg.prepare.slices import Slices
@@ -22,15 +23,40 @@ def subject_features(network: nn.Module, subjects: Sequence[Prepared], options: 
 
 def subject_moments(network: nn.Module, subjects: Sequence[Prepared], options: Preparation) -> Tensor:
     """f(s) and, beside it, each feature's deviation over space, likewise averaged over the slices: [N, 2F]."""
-    device = next(network.parameters()).device
-    whole = options.model_copy(update={"empty_slices": True})  # every slice speaks for the subject
-    rows, name = [], None
+    name, rows = None, []
     for subject in subjects:
-        slices = Slices([subject], whole)
         parts = []
-        for start in range(0, len(slices), AT_ONCE):
-            images = slices.gather(range(start, min(start + AT_ONCE, len(slices)))).images.to(device)
+        for images, _ in _passes(network, subject, options):
             name = name or find_bottleneck(network, images)
             parts.append(bottleneck_moments(network, images, name))
         rows.append(torch.cat(parts).mean(dim=0).cpu())
     return torch.stack(rows)
+
+
+def foreground_features(network: nn.Module, subjects: Sequence[Prepared], options: Preparation) -> Tensor:
+    """f(s) averaged over the subject's foreground alone, each position by its share of it; zero where there is none.
+
+    After instance norm a feature's average over all of a slice is nearly the same for every slice, by construction;
+    over the foreground it is not.
+    """
+    name, rows = None, []
+    for subject in subjects:
+        total, weight = torch.zeros(()), torch.zeros(())
+        for images, labels in _passes(network, subject, options):
+            name = name or find_bottleneck(network, images)
+            features = bottleneck_map(network, images, name)
+            h, w = features.shape[-2:]
+            share = adaptive_avg_pool2d((labels > 0).to(features)[:, None], (h, w))
+            total = total + (features * share).sum(dim=(0, 2, 3)).cpu()
+            weight = weight + share.sum().cpu()
+        rows.append(total / weight if weight > 0 else total)
+    return torch.stack(rows)
+
+
+def _passes(network: nn.Module, subject: Prepared, options: Preparation) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every slice of a subject with its labels, a few at once: those without foreground speak for it, too."""
+    device = next(network.parameters()).device
+    slices = Slices([subject], options.model_copy(update={"empty_slices": True}))
+    for start in range(0, len(slices), AT_ONCE):
+        samples = slices.gather(range(start, min(start + AT_ONCE, len(slices))))
+        yield samples.images.to(device), samples.labels.to(device)

@@ -22,7 +22,11 @@ import torch
 from smg.errors import SmgError
 from smg.evaluation.subjects import prepared_dice
 from smg.learner.config import LearnerConfig
+from smg.learner.exemplars import alias
 from smg.learner.learner import Learner
+from smg.prepare.site import prepare_site
+from smg.replay.features import foreground_features
+from smg.replay.selection import select
 from smg.sites.site import Site
 from smg.sites.split import load_splits
 from smg.sites.volume import Volume, read_volume, write_volume
@@ -135,6 +139,19 @@ def test_rollback_and_going_on_from_there(taught: Learner, data: Path) -> None:
     with pytest.raises(SmgError, match="no round 9; it has 1, 2, 3"):
         taught.rollback(9)
     assert [event["event"] for event in taught.store.journal()].count("rolled back") == 2
+
+
+def test_exemplars_can_be_chosen_by_their_foreground(data: Path, tmp_path: Path) -> None:
+    made = learner(tmp_path / "model", replay={"features": "foreground"})
+    for name in "AB":
+        told = made.learn(Site.find(data, name))["selection"]
+    prepared = {alias(0, "B", p.subject.case): p for p in prepare_site(Site.find(data, "B"), made.config.preparation)}
+    candidates = [prepared[name] for name in told["candidates"]]
+    features = foreground_features(made.network(), candidates, made.config.preparation)
+    previous = foreground_features(made.network(), made.replay()["A"], made.config.preparation)
+    choice = select("comprehensive", features, [previous])
+    assert [told["candidates"][i] for i in choice.chosen] == told["chosen"]
+    torch.testing.assert_close(torch.tensor(told["H"], dtype=torch.float64), choice.scores.hybrid)
 
 
 def test_dropping_exemplars_is_done_and_told(taught: Learner, data: Path) -> None:

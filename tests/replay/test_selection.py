@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from smg.errors import SmgError
 from smg.networks import NetworkConfig, bottleneck_features, build_network
-from smg.replay.features import subject_features
+from smg.networks.features import bottleneck_map
+from smg.replay.features import foreground_features, subject_features
 from smg.replay.selection import score, select
 from tests.toys import OPTIONS, subject
 
@@ -70,3 +73,35 @@ def test_a_subjects_feature_is_the_bottleneck_averaged_over_space_and_slices() -
     for row, one in zip(features, subjects, strict=True):
         alone = torch.stack([bottleneck_features(network, image[None, None])[0] for image in one.images])
         assert torch.allclose(row, alone.mean(0), atol=1e-6)
+
+
+def test_a_feature_of_the_foreground_is_its_weighted_mean() -> None:
+    """Against positions one by one: 16 x 16 pixels, a map of 8 x 8."""
+    network = build_network(NetworkConfig(width=4, depth=1), 0)
+    one = subject(0, slices=21)
+    (row,) = foreground_features(network, [one], OPTIONS)
+    total, weight = torch.zeros_like(row), 0.0
+    for image, labels in zip(one.images, one.labels, strict=True):
+        features = bottleneck_map(network, image[None, None])[0]
+        step = image.shape[-1] // features.shape[-1]
+        for y in range(features.shape[-2]):
+            for x in range(features.shape[-1]):
+                share = float((labels[step * y : step * (y + 1), step * x : step * (x + 1)] > 0).float().mean())
+                total += share * features[:, y, x]
+                weight += share
+    assert torch.allclose(row, total / weight, atol=1e-5)
+    empty = replace(one, labels=torch.zeros_like(one.labels))
+    assert not foreground_features(network, [empty], OPTIONS).any()
+    with pytest.raises(SmgError, match="puts out tokens"):
+        bottleneck_map(Tokens(), one.images[:1, None], "inner")
+
+
+class Tokens(torch.nn.Module):
+    """What a transformer looks like from outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Flatten(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
