@@ -187,6 +187,9 @@ def claims() -> Iterator[Claim]:
     lengths = [after(which, round) for which in (0, -1) for round in (2, 3, 4)]
     above = [Comparison(m, level, rival) for m in ours for rival in RIVALS for level in lengths]
     yield drawn("SGA and SGA(+c) stay above the others at every length", above)
+    yield Claim(
+        "Keeping every scan remembers better than joint minimisation (not the paper's)", over(["pooled"], ["jm"], "BM")
+    )
 
 
 # --- what is found ----------------------------------------------------------------------------------------------------
