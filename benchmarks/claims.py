@@ -32,7 +32,7 @@ import numpy as np
 from smg.errors import SmgError
 from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
 from smg.report.runs import Run
-from smg.report.table import MEASURES, METRICS
+from smg.report.table import BOUNDS, MEASURES, METRICS
 from smg.sites.labels import first_class
 
 STREAMS = ("A-first", "F-first")  # the paper's two
@@ -228,37 +228,41 @@ def placed(claim: Claim, *streams: str) -> list[Placed]:
     return [(stream, one) for stream in streams if stream in claim.streams for one in claim.comparisons]
 
 
-def find(comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, paper: Paper) -> Found | None:
-    """Their mean, over the seeds that all of them have."""
+def find(
+    comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, paper: Paper, also: Sequence[str] = ()
+) -> Found | None:
+    """Their mean, over the seeds that all of them have; `also` are more methods with replay than the paper's."""
     here = {stream: [run for run in runs if stream_of(run) == stream] for stream in STREAMS}
     by_seed = [one.by_seed(here[stream], metric) for stream, one in comparisons]
     seeds = sorted(set.intersection(*(set(told) for told in by_seed))) if by_seed else []
     if not seeds:
         return None
-    noise = common_noise(comparisons, here, metric) if len(seeds) > 1 else None
+    noise = common_noise(comparisons, here, metric, (*REPLAY, *also)) if len(seeds) > 1 else None
     one = interval([[told[seed] for told in by_seed] for seed in seeds], METRICS[metric][1], noise=noise)
     papers = [c.papers(paper, stream, metric) for stream, c in comparisons]
     known = [value for value in papers if value is not None]
     return Found(*one, sum(known) / len(known) if len(known) == len(papers) else None, len(seeds)) if one else None
 
 
-def common_noise(comparisons: Sequence[Placed], here: dict[str, list[Run]], metric: str) -> float | None:
+def common_noise(
+    comparisons: Sequence[Placed], here: dict[str, list[Run]], metric: str, methods: Sequence[str] = REPLAY
+) -> float | None:
     """Σ over m of c[m]ᵀ S c[m], where all that is compared are methods with replay and every one of them has run."""
-    if any(name not in REPLAY for _, one in comparisons for name in (one.method, one.rival)):
+    if any(name not in methods for _, one in comparisons for name in (one.method, one.rival)):
         return None
     levels = {(stream, one.level.name): one.level for stream, one in comparisons}
     place = {key: j for j, key in enumerate(levels)}
-    c = np.zeros((len(REPLAY), len(levels)))
+    c = np.zeros((len(methods), len(levels)))
     for stream, one in comparisons:
         j, share = place[stream, one.level.name], one.sign(metric) / len(comparisons)
-        c[REPLAY.index(one.method), j] += share
-        c[REPLAY.index(str(one.rival)), j] -= share
+        c[methods.index(one.method), j] += share
+        c[methods.index(str(one.rival)), j] -= share
     runs = {(stream, run.name, run.seed): run for stream in here for run in here[stream]}
-    seeds = [k for k in sorted({k for _, _, k in runs}) if all((s, m, k) in runs for s, _ in levels for m in REPLAY)]
+    seeds = [k for k in sorted({k for _, _, k in runs}) if all((s, m, k) in runs for s, _ in levels for m in methods)]
     y = np.array(
         [
             [[mean_of(level.values(runs[s, m, k], metric)) for k in seeds] for (s, _), level in levels.items()]
-            for m in REPLAY
+            for m in methods
         ]
     )  # [M, J, K]
     y = y[:, :, np.isfinite(y).all(axis=(0, 1))]
@@ -282,6 +286,26 @@ def summary(runs: Sequence[Run], paper: Paper, metric: str) -> str:
             numbers = [one.text(metric) if one else "" for one in (*each, both if len(claim.streams) > 1 else None)]
             judged = both.verdict if both else "not run yet"
             lines.append(f"| {claim.says} | {' | '.join(numbers)} | {_papers(both, metric)} | {judged} |")
+    return "\n".join(lines)
+
+
+def beyond(runs: Sequence[Run], more: Sequence[Run]) -> str:
+    """One line a method of `more`: what it has over SGA(+c), by which a method would be recommended."""
+    heads = [(name, stream) for name in ("BM", "FM") for stream in STREAMS]
+    lines = [
+        "| | seeds | " + " | ".join(f"{name}, {stream}" for name, stream in heads) + " | |",
+        "|---|---|---:|---:|---:|---:|---|",
+    ]
+    for method in dict.fromkeys(run.name for run in more if run.results["method"] not in (*BOUNDS, "finetune")):
+        ours = [*runs, *(run for run in more if run.name == method)]
+        found = [
+            find([(stream, Comparison(method, measure(name), "sga+c"))], ours, "dsc", {}, (method,))
+            for name, stream in heads
+        ]
+        seeds = min(one.seeds if one else 0 for one in found)
+        better = seeds >= SEEDS and all(one and one.low > 0 for one in found)
+        numbers = " | ".join(one.text("dsc") if one else "" for one in found)
+        lines.append(f"| {method} | {seeds} | {numbers} | {'**better**' * better} |")
     return "\n".join(lines)
 
 

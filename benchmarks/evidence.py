@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from claims import Paper, details, read_paper, stream_of, summary  # benchmarks/claims.py
+from claims import Paper, beyond, details, read_paper, stream_of, summary  # benchmarks/claims.py
 from friendly import in_one_line
 
 from smg.bench.plan import read_plan, ready
@@ -23,7 +23,7 @@ from smg.report.paired import paired_differences, to_markdown
 from smg.report.runs import Run, find_runs
 from smg.report.table import MEASURES, METRICS, Cell, cells, paper_tables
 
-BEGIN, END = "<!-- claims: made by benchmarks/evidence.py -->", "<!-- end of claims -->"
+MADE = "<!-- {0}: made by benchmarks/evidence.py -->", "<!-- end of {0} -->"
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -137,13 +137,22 @@ def pages(results: Path) -> dict[Path, str]:
     }
     runs = find_runs([results / "prostate-lite"])
     made[results / "prostate-lite/claims.md"] = details(runs, paper)
-    page = results.parent / "REPRODUCIBILITY.md"
-    head, rest = page.read_text().split(BEGIN)
     dsc, asd = (summary(runs, paper, metric) for metric in METRICS)
     head_asd = "The same by ASD, in mm, turned round: above zero is better here, too"
     folded = f"<details><summary>{head_asd}</summary>\n\n{asd}\n\n</details>"
-    made[page] = f"{head}{BEGIN}\n{dsc}\n\n{folded}\n{END}{rest.split(END)[1]}"
+    page = results.parent / "REPRODUCIBILITY.md"
+    made[page] = placed_in(page.read_text(), "claims", f"{dsc}\n\n{folded}")
+    if (augmented := results / "prostate-lite-aug").exists():
+        more = [renamed(run, f"{run.name}, augmented") for run in find_runs([augmented])]
+        made[page] = placed_in(made[page], "beyond", beyond(runs, more))
     return made
+
+
+def placed_in(page: str, what: str, text: str) -> str:
+    """The page with a text in the place that is marked for it."""
+    begin, end = (mark.format(what) for mark in MADE)
+    head, rest = page.split(begin)
+    return f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}"
 
 
 def main() -> None:

@@ -86,6 +86,32 @@ def test_the_common_noise_is_the_variance_of_the_number(claims: ModuleType) -> N
     )
 
 
+def test_what_goes_beyond_is_better_by_both_measures_on_both_streams(claims: ModuleType, tmp_path: Path) -> None:
+    """And a lead on one of them alone is none."""
+
+    def unseen(made: Run, dsc: float) -> Run:
+        folder = tmp_path / made.folder
+        folder.mkdir(parents=True)
+        rows = [{"site": "F", "subject": str(n), "classes": {"foreground": {"dsc": dsc + n / 100}}} for n in range(5)]
+        (folder / "unseen.json").write_text(json.dumps(rows))
+        return replace(made, folder=folder, results=made.results | {"method": "jm"})
+
+    rng = np.random.default_rng(0)
+    runs = [unseen(made, 0.5) for made in bench(claims, rng, 0.0)]
+    ahead = {"good": (0.3, 0.8), "at home": (0.3, 0.5), "elsewhere": (0.0, 0.8)}
+    more = [
+        unseen(on(stream, run(name, seed, rng, shift=shift)), dsc)
+        for name, (shift, dsc) in ahead.items()
+        for stream in claims.STREAMS
+        for seed in range(3)
+    ]
+    lines = claims.beyond(runs, more).splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| good", "| at home", "| elsewhere"]
+    assert [line.endswith("| **better** |") for line in lines] == [True, False, False]
+    assert lines[0].split(" | ")[4].startswith("+30.0 [")
+    assert not claims.beyond(runs, [r for r in more if r.seed < 2]).count("better")
+
+
 def test_what_the_paper_has_is_the_mean_of_its_comparisons(claims: ModuleType) -> None:
     paper = claims.read_paper(ROOT / "results/paper.csv")
     runs = bench(claims, np.random.default_rng(0), 0.0)
