@@ -145,6 +145,11 @@ def _ready(name: str) -> str:
 
 def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
     settings = {key: value for key, value in told.items() if key not in KEYS}
+    for key in settings:
+        if key not in LearnerConfig.model_fields and (
+            close := get_close_matches(key, [*KEYS, *LearnerConfig.model_fields], 1)
+        ):
+            raise SmgError(f"{where}: no setting {key!r}; did you mean {close[0]}?")
     method = settings.pop("method", None)
     seed = settings.pop("seed", None)
     streams = told.get("streams") or {}

@@ -15,6 +15,7 @@ from smg.cli.demo import demo
 from smg.cli.options import speaking
 from smg.cli.predict import predict
 from smg.cli.report import report
+from smg.cli.settings import settings
 from smg.cli.watch import watch
 from smg.errors import Misuse, SmgError, validation_line
 
@@ -39,6 +40,7 @@ app.command()(speaking(runs.run))
 app.command()(speaking(runs.bench))
 app.command()(speaking(watch))
 app.command()(speaking(report))
+app.command()(speaking(settings))
 app.add_typer(model.replay, name="replay")
 app.add_typer(sites.app, name="sites")
 

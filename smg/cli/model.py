@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Json, LeaveOut, Model, Settings, methods_by_prefix, ready_by_prefix, speaking
+from smg.cli.options import (
+    Json,
+    LabelWords,
+    LeaveOut,
+    Model,
+    Settings,
+    ending_in,
+    methods_by_prefix,
+    ready_by_prefix,
+    speaking,
+)
 from smg.cli.terminal import Teller, detail, print_json, print_table, progress, say
 from smg.errors import Misuse, SmgError
 
@@ -42,6 +52,7 @@ def learn(
         str | None,
         typer.Option(help="A YAML file with settings, or a ready configuration.", autocompletion=ready_by_prefix),
     ] = None,
+    labels: LabelWords = None,
     settings: Settings = None,
     site: SiteName = None,
     split: SplitFile = None,
@@ -60,13 +71,14 @@ def learn(
     Example: `smg learn model data/RUNMC --set preparation.size=192`
     """
     found = _site(data, site)
-    given = _given(method, iterations, config, settings)
+    parts = _split(found, split)
+    given = _given(method, iterations, config, labels, settings)
     learner = _learner(model, given, other_preparation, found, leave_out)
     detail(f"settings: {learner.config.model_dump_json()}")
     with Teller(learner.config.iterations) as told:
         record = learner.learn(
             found,
-            split=_split(found, split),
+            split=parts,
             again=again,
             leave_out=leave_out,
             tolerance=tolerance / 100,
@@ -106,6 +118,8 @@ def evaluate(
 
     if part not in ("train", "validation", "test", "all"):
         raise Misuse(f"--part {part}: it is train, validation, test or all")
+    if as_csv:
+        ending_in(as_csv, ".csv")
     learner = Learner(model)
     rows = []
     for path in data:
@@ -201,7 +215,7 @@ def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE"
     from smg.sites.site import canonical
 
     count = Learner(model).drop(canonical(site))
-    print(f"{count} exemplars of {canonical(site)} removed")
+    print(f"{count} exemplars of {canonical(site)} removed; whether later rounds forget it can no longer be told")
 
 
 # --- on the way -------------------------------------------------------------------------------------------------------
@@ -225,14 +239,17 @@ def _learner(model: Path, given: list[dict[str, Any]], other: bool, site: Site, 
 
 
 def _given(
-    method: str | None, iterations: int | None, config: str | None, words: list[str] | None
+    method: str | None, iterations: int | None, config: str | None, labels: list[str] | None, words: list[str] | None
 ) -> list[dict[str, Any]]:
     """What the command line says of the settings, later over earlier."""
     from smg.bench.plan import read_plan
     from smg.learner.configure import from_words
+    from smg.sites.labels import Labels
 
     layers = [read_plan(config).layer()] if config else []
     layers += [{key: value} for key, value in (("method", method), ("iterations", iterations)) if value is not None]
+    if labels:
+        layers.append({"preparation": {"labels": Labels.parse(labels).model_dump()}})
     return [*layers, from_words(words or [])]
 
 
@@ -246,7 +263,8 @@ def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
     if left := sorted(whole - {p.subject.case for p in prepared}):
         say(f"left out: {', '.join(left)}; `smg sites check` says why")
     if len(prepared) < FEW:
-        say(f"{site.name} has {len(prepared)} subjects: too few to train, validate and test with")
+        few = f"{len(prepared)} subject{'s' * (len(prepared) != 1)}"
+        say(f"{site.name} has {few}: it is learned, but not every part (train, validation, test) has one")
 
 
 def _sites(path: Path) -> list[Site]:
@@ -292,6 +310,9 @@ def _print_round(record: dict[str, Any]) -> None:
     for earlier, dsc in record["earlier"].items():
         before, after = 100 * dsc["before"], 100 * dsc["after"]
         rows.append((f"{earlier} (exemplars)", f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}"))
+    rows += [
+        (f"{s} (none kept)", "-", "-", "unknown") for s, k in record["kept"].items() if s != site and not k["subjects"]
+    ]
     print_table(("DSC in %", "before", "after", "change"), rows)
     kept = ", ".join(f"{k['subjects']} of {s} ({k['bytes'] / 1e6:.1f} MB)" for s, k in record["kept"].items())
     print(f"kept for replay: {kept}")

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from smg.cli.terminal import set_loudness
+from smg.errors import Misuse
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -19,6 +20,21 @@ LeaveOut = Annotated[bool, typer.Option("--leave-out", help="Go on without subje
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as `network.width=8`.")
 ]
+
+
+LabelWords = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--labels", help="Foreground values: `any`, `1,2`, or `name=1` for each class (and `background=0,3`)."
+    ),
+]
+
+
+def ending_in(path: Path, *suffixes: str) -> Path:
+    """A file to write; a slip of the finger must not name a scan."""
+    if path.suffix.lower() not in suffixes:
+        raise Misuse(f"{path}: what is written there has to end in {' or '.join(suffixes)}")
+    return path
 
 
 def methods_by_prefix(prefix: str) -> list[str]:

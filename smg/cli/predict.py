@@ -10,7 +10,7 @@ import typer
 
 from smg.cli.options import Json, Model
 from smg.cli.terminal import print_json, print_table, say
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 
 if TYPE_CHECKING:
     from smg.learner.familiarity import Familiar
@@ -34,6 +34,8 @@ def predict(
     from smg.sites.scans import find_scans, mask_files
     from smg.sites.volume import write_volume
 
+    if out.exists() and not out.is_dir():
+        raise Misuse(f"--out {out}: is a file; give a folder for the masks")
     learner = Learner(model)
     if not learner.current:
         raise SmgError(f"{model}: has learned nothing yet; `smg learn {model} SITE` first")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smg.cli.options import Json
+from smg.cli.options import Json, ending_in
 from smg.cli.terminal import print_json, say
 
 
@@ -26,7 +26,7 @@ def report(
     """
     from smg.report.page import write_report
 
-    written = write_report(folders, out, pictures, data, say)
+    written = write_report(folders, ending_in(out, ".html", ".htm"), pictures, data, say)
     if as_json:
         told = {"page": str(written.page), "figures": str(written.figures), "bytes": written.page.stat().st_size}
         print_json(told | {"runs": written.runs, "models": written.models, "unfinished": written.unfinished})

@@ -295,6 +295,8 @@ def write_tables(folder: Path) -> bool:
         with replacing(folder / "differences.md") as temporary:
             temporary.write_text(paired.to_markdown(differences, REFERENCE))
         print(f"differences to {REFERENCE}, paired over subjects and seeds: {folder}/differences.md")
+    elif len({run.name for run in runs}) > 1:
+        print(f"no differences.md: it has each method minus {REFERENCE}, which is not among these")
     return bool(tables)
 
 

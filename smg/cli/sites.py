@@ -8,17 +8,13 @@ from typing import Annotated
 
 import typer
 
-from smg.cli.options import speaking
+from smg.cli.options import LabelWords, ending_in, speaking
 from smg.cli.terminal import print_json, print_table, progress
 from smg.errors import SmgError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and look at sites.")
 
 Data = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of sites, one site's folder, or a CSV file.")]
-LabelWords = Annotated[
-    list[str] | None,
-    typer.Option("--labels", help="Foreground values: `any`, `1,2`, or one `name=1` for each class."),
-]
 
 
 @app.command(epilog="Example: `smg sites synth phantoms --small`")
@@ -51,7 +47,9 @@ def check(
 def show(
     data: Data,
     out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")] = Path("sites.png"),
-    subjects: Annotated[int, typer.Option(help="How many subjects of each site.", min=1)] = 6,
+    subjects: Annotated[
+        int, typer.Option(help="How many tiles a site has: subjects, or with --augment one and draws of it.", min=1)
+    ] = 6,
     augment: Annotated[
         str | None, typer.Option(metavar="PRESET", help="Draw what the network sees, augmented: `mild` or `strong`.")
     ] = None,
@@ -65,8 +63,7 @@ def show(
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
 
-    if out.suffix.lower() not in (".png", ".pdf", ".svg"):
-        raise SmgError(f"{out}: a picture's name ends in .png, .pdf or .svg")
+    ending_in(out, ".png", ".pdf", ".svg")
     parsed = Labels.parse(labels or [])
     sites = [site for site in find_sites(data).values() if site.subjects]
     if not sites:

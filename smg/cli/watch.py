@@ -22,7 +22,7 @@ EVERY = {True: 1.0, False: 10.0}  # seconds between two looks: on a terminal, in
 
 
 def watch(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs or benches.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs or benches.")],
     once: Annotated[bool, typer.Option("--once", help="Print where they stand, and exit.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -107,6 +107,8 @@ def _cells(run: Watched) -> tuple[str, ...]:
     if run.state == "done":
         measures = "  ".join(f"{k} {100 * v:.1f}" for k, v in (run.measures or {}).items() if v is not None)
         return run.label, "done", f"{run.rounds} rounds", measures, "", ""
+    if run.state == "failed":
+        return run.label, "failed", run.said, "", "", ""
     where = f"round {run.round} of {run.rounds} ({run.site}), iteration {run.iteration} of {run.iterations}"
     losses = "  ".join(f"{name} {value:.3f}" for name, value in (run.losses or {}).items() if "virtual" not in name)
     cosines = "  ".join(f"{name.replace('_', ' ')} {value:+.2f}" for name, value in (run.cosines or {}).items())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.evaluation.measures import FORMULAS, Matrix, measures
 from smg.evaluation.subjects import mean_of
 from smg.files import locked, write_json
@@ -53,7 +53,7 @@ class Stream:
             if name not in self.sites:
                 raise SmgError(f"no site {name!r} in the data; it holds {', '.join(self.sites)}")
         if len(set(wanted)) < len(wanted):
-            raise SmgError(f"a stream names a site twice: {', '.join(wanted)}")
+            raise Misuse(f"a stream names a site twice: {', '.join(wanted)}")
         self.rounds = wanted
 
     def run(self, folder: str | Path) -> dict[str, Any]:

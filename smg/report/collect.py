@@ -67,7 +67,7 @@ def collect(paths: Sequence[Path]) -> Material:
     runs = find_runs(others)
     begun = {log.parent for path in others for log in path.rglob(LOG)} - {run.folder for run in runs}
     if not runs and not models:
-        more = f"; {len(begun)} under way, `smg watch {paths[0]}` follows them" if begun else ""
+        more = f"; of {len(begun)} begun, `smg watch {paths[0]}` tells how they stand" if begun else ""
         raise SmgError(
             f"{paths[0]}: no finished run and no model there{more or '; make one with `smg run` or `smg bench`'}"
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from smg import __version__
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.files import replacing
 from smg.report import sections, settings, subjects
 from smg.report.collect import Material, collect
@@ -43,7 +43,9 @@ def write_report(
 ) -> Written:
     """Collect, draw, render. With `pictures` the page holds pictures of patients, made from the scans in `data`."""
     if pictures and data is None:
-        raise SmgError("--pictures needs the scans, which no run holds: give --data DIR as well")
+        raise Misuse("--pictures needs the scans, which no run holds: give --data DIR as well")
+    if data is not None and not data.exists():
+        raise SmgError(f"{data}: no such file or folder")
     material = collect(paths)
     figures = Figures(out.with_name(f"{out.stem}_figures"))
     page = _page(material, figures, paths, data if pictures else None, say)

@@ -33,6 +33,7 @@ class Watched:
     cosines: dict[str, float] | None = None
     seconds_left: float | None = None
     measures: dict[str, float | None] | None = None  # of DSC, when it is done
+    said: str = ""  # last, when it failed
 
     @property
     def share(self) -> float:
@@ -91,9 +92,9 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
     told: dict[str, Any] = {
         key: last[key] for key in ("round", "site", "iteration", "losses", "cosines") if key in last
     }
-    told |= {"rounds": rounds, "iterations": iterations}
+    told |= {"rounds": rounds, "iterations": iterations, "said": _failure(folder)}
     silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT
-    state = "failed" if _failed(folder) else "stopped" if silent or left_alone(folder) else "under way"
+    state = "failed" if told["said"] else "stopped" if silent or left_alone(folder) else "under way"
     made = Watched(label, state, **told)
     return made if made.over else Watched(label, state, **told, seconds_left=_left(steps, made))
 
@@ -108,10 +109,12 @@ def _first(folder: Path) -> dict[str, Any]:
     return told
 
 
-def _failed(folder: Path) -> bool:
-    """A bench leaves what a failed run said; a log that went on since has outlived it."""
+def _failure(folder: Path) -> str:
+    """The last line of what a failed run said, which its bench leaves; a log that went on since has outlived it."""
     said = folder / "failure.txt"
-    return said.is_file() and said.stat().st_mtime >= (folder / LOG).stat().st_mtime
+    if not said.is_file() or said.stat().st_mtime < (folder / LOG).stat().st_mtime:
+        return ""
+    return (said.read_text().strip() or "without a word").splitlines()[-1].removeprefix("smg: ")
 
 
 def _left(steps: list[dict[str, Any]], stands: Watched) -> float | None:

@@ -60,7 +60,9 @@ def examine(
     if found.mask is not None:
         found.classes = labels.index(found.mask.array)
         if unexpected := labels.unexpected(found.mask.array, label_values):
-            fault(subject.mask, f"label values that were not expected: {', '.join(f'{v:g}' for v in unexpected[:5])}")
+            values = ", ".join(f"{v:g}" for v in unexpected[:5])
+            mend = "; give them to a class or the background" if labels.classes else ""
+            fault(subject.mask, f"label values that were not expected: {values}{mend}")
         elif not found.classes.any():
             fault(subject.mask, "empty mask: no voxel is foreground")
     if found.image is not None and found.mask is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from smg.errors import SmgError, validation_line
+from smg.errors import Misuse, validation_line
 from smg.sites.formats import Array
 
 ANY = "any"
@@ -52,22 +52,24 @@ class Labels(BaseModel):
 
     @classmethod
     def parse(cls, words: list[str]) -> Labels:
-        """From the command line: `any`, `1,2`, or one `name=1,2` for each class."""
+        """From the command line: `any`, `1,2`, or one `name=1,2` for each class, and for the background if not 0."""
         if not words or words == [ANY]:
             return cls()
         try:
             named = [word.partition("=") for word in words]
             if all(equals for _, equals, _ in named):
                 if len({name for name, _, _ in named}) < len(named):
-                    raise SmgError(f"labels {' '.join(words)!r}: a class stands twice; list its values, as 'zone=1,2'")
-                return cls(classes={name: _values(values) for name, _, values in named})
+                    raise Misuse(f"labels {' '.join(words)!r}: a class stands twice; list its values, as 'zone=1,2'")
+                told = {name: _values(values) for name, _, values in named}
+                background = {"background": told.pop("background")} if "background" in told else {}
+                return cls.model_validate({"classes": told, **background} if told else background)
             if len(words) == 1:
                 return cls(classes={"foreground": _values(words[0])})
         except ValidationError as error:
-            raise SmgError(f"labels {' '.join(words)!r}: {validation_line(error)}") from None
+            raise Misuse(f"labels {' '.join(words)!r}: {validation_line(error)}") from None
         except ValueError:
             pass
-        raise SmgError(f"labels {' '.join(words)!r}: give 'any', values such as '1,2', or classes such as 'zone=1'")
+        raise Misuse(f"labels {' '.join(words)!r}: give 'any', values such as '1,2', or classes such as 'zone=1'")
 
     @property
     def names(self) -> tuple[str, ...]:

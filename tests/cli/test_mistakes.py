@@ -22,6 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     (folder / "notes.txt").write_text("not a scan")
     (folder / "typo.yaml").write_text("order: [A, B]\nunseen: C\nmethod: jm\niteration: 5\n")
+    (folder / "methods.yaml").write_text("order: [A, B]\nunseen: C\nmethds: [jm]\n")
     shutil.copytree(folder / "sites/A", folder / "unmasked/A")
     (folder / "unmasked/A/Case01_segmentation.nii.gz").unlink()
     shutil.copytree(folder / "model", folder / "newer")
@@ -63,7 +64,7 @@ RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
         ((*RUN[:3], "--order", "A,B,X"), 1, "sites: no site 'X' there; it holds A, B, C"),
         (("run", "--order", "A,B"), 2, "where are the sites? Give --data DIR"),
         (("run", "--data", "sites", "--unseen", "C"), 2, "--unseen goes with --order"),
-        ((*RUN[:4], "A,A"), 1, "a stream names a site twice: A, A"),
+        ((*RUN[:4], "A,A"), 2, "a stream names a site twice: A, A"),
         ((*RUN, "--method", "smg"), 2, "no method 'smg'"),
         ((*RUN, "--seed", "one"), 2, "as an integer"),
         (("run", "typo.yaml", "--data", "sites"), 1, "typo.yaml: no setting 'iteration'; did you mean iterations?"),
@@ -72,6 +73,17 @@ RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
         (("bench", "demo", "--data", "nowhere"), 1, "nowhere: no such folder"),
         (("bench", "demo", "--data", "sites", "--seeds", "a"), 2, "--seeds: 'a' is no whole number"),
         (("lern", "m", "sites/A"), 2, "No such command"),
+        (("learn", "m", "sites/A", "--split", "nosplit.json"), 1, "nosplit.json: No such file"),
+        (("learn", "m", "sites/A", "--set", "nosuch=1"), 2, "no setting 'nosuch'; `smg settings` lists them"),
+        (("learn", "m", "sites/A", "--labels", "foo"), 2, "labels 'foo': give 'any', values such as '1,2'"),
+        (("learn", "m", "sites/A", "--labels", "zone=2"), 1, "not expected: 1; give them to a class or the background"),
+        (("evaluate", "model", "sites/A", "--csv", "sites/A/Case00.nii.gz"), 2, "has to end in .csv"),
+        (("report", "model", "--out", "sites/A/Case00.nii.gz"), 2, "has to end in .html"),
+        (("report", "model", "--pictures"), 2, "give --data DIR as well"),
+        (("report", "model", "--pictures", "--data", "nowhere"), 1, "nowhere: no such file or folder"),
+        (("predict", "model", "sites/A/Case00.nii.gz", "--out", "notes.txt"), 2, "notes.txt: is a file; give a folder"),
+        (("sites", "show", "sites", "--out", "sites.jpg"), 2, "has to end in .png or .pdf or .svg"),
+        (("run", "methods.yaml", "--data", "sites"), 1, "methods.yaml: no setting 'methds'; did you mean methods?"),
     ],
 )  # fmt: skip
 def test_one_helpful_line(made: Path, words: tuple[str, ...], code: int, sentence: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from smg.bench.plan import ready
+from smg.learner.settings import all_settings
 from smg.methods import METHODS
 from smg.replay.selection import POLICIES
 from tests.documented import ROOT, blocks, try_page
@@ -24,6 +25,12 @@ def test_every_command_line(page: Path, desk: Path) -> None:
 def test_every_page_is_in_the_navigation() -> None:
     told = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
     assert sorted(next(iter(entry.values())) for entry in told) == [page.name for page in PAGES]
+
+
+def test_every_setting_is_told_of() -> None:
+    page = (ROOT / "docs/settings.md").read_text()
+    for key, default, meaning in all_settings():
+        assert f"| `{key}` | {default if default == '-' else f'`{default}`'} | {meaning} |" in page
 
 
 def test_every_method_policy_and_configuration_is_told_of() -> None:

@@ -47,7 +47,7 @@ def test_a_silent_run_is_stopped_and_a_failed_one_failed(tmp_path: Path) -> None
     run = under_way(tmp_path / "run", 5)
     assert watch(run, [run], datetime.now(UTC) + timedelta(hours=1)).state == "stopped"
     (run / "failure.txt").write_text("out of memory\n")
-    assert watch(run, [run]).state == "failed"
+    assert (watch(run, [run]).state, watch(run, [run]).said) == ("failed", "out of memory")
     os.utime(run / "failure.txt", (0, 0))  # begun again since
     assert watch(run, [run]).state == "under way"
 

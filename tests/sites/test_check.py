@@ -98,7 +98,9 @@ def test_label_values_that_were_not_expected(tmp_path: Path) -> None:
     mask(folder, MASK * 3)
     assert check(tmp_path).faults == []
     (fault,) = check(tmp_path, Labels.model_validate([1, 2])).faults
-    assert fault.reason == "label values that were not expected: 3"
+    assert fault.reason == "label values that were not expected: 3; give them to a class or the background"
+    (fault,) = check(tmp_path, Labels.parse(["zone=1,2", "background=0,3"])).faults
+    assert fault.reason == "empty mask: no voxel is foreground"  # now that 3 is background
 
 
 def test_the_same_scan_is_seen_across_sites_and_formats(tmp_path: Path) -> None:

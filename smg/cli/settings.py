@@ -1,0 +1,21 @@
+"""`smg settings`: every setting there is, with its default."""
+
+from __future__ import annotations
+
+from smg.cli.options import Json
+from smg.cli.terminal import print_json
+
+
+def settings(as_json: Json = False) -> None:
+    """List every setting that `--set KEY=VALUE` and a YAML file take, its default, and what it does.
+
+    Example: `smg settings`
+    """
+    from smg.learner.settings import all_settings
+
+    rows = all_settings()
+    if as_json:
+        print_json([dict(zip(("key", "default", "meaning"), row, strict=True)) for row in rows])
+        return
+    for key, default, meaning in rows:
+        print(f"{key:25} {default:11} {meaning}")
