@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -166,8 +166,14 @@ def buffer(material: Material, figures: Figures) -> list[Part]:
         draw = partial(draw_features, points=spread.points, chosen=spread.chosen)
         drawn = figures.draw(f"features-{slug}", alt, draw, height=340)
         parts.append({"label": label, "slug": slug, "figure": drawn, "kept": kept, "told": f"{100 * spread.told:.0f}",
-                      "policy": rounds[-1]["selection"]["policy"], "folder": folder, "rounds": rounds})  # fmt: skip
+                      "policy": _each(r["selection"]["policy"] for r in rounds), "folder": folder,
+                      "rounds": rounds})  # fmt: skip
     return parts
+
+
+def _each(names: Iterable[str]) -> str:
+    """Of a model's rounds, which need not be alike: `comprehensive, then representative`."""
+    return ", then ".join(dict.fromkeys(names))
 
 
 def objective(material: Material, figures: Figures) -> list[Part]:
@@ -178,7 +184,7 @@ def objective(material: Material, figures: Figures) -> list[Part]:
         here = {n: [material.records[run.folder] for run in material.of(stream, n)] for n in material.methods}
         groups.append((str(number), _title(material, stream), {n: [r for r in runs if r] for n, runs in here.items()}))
     for name, model in _named(material.models):
-        method = model.rounds[-1].get("config", {}).get("method", "model") if model.rounds else "model"
+        method = _each(record["config"]["method"] for record in model.rounds)
         groups.append((_slug(name), f"model {name}", {method: [model.rounds]}))
     for (_, title, rounds), slug in zip(groups, _apart([slug for slug, _, _ in groups]), strict=True):
         lines = logged(rounds)

@@ -140,6 +140,7 @@ def make_record(
         "parent": number - 1,
         "site": site,
         "subjects": {"train": 12, "validation": 2, "test": 4},
+        "config": {"method": method},
         "curve": [{"iteration": 50 * reports, "dsc": 0.85}],
         "log": log,
         "selection": {

@@ -153,6 +153,14 @@ def test_a_model_s_folder_shows_its_history(tmp_path: Path) -> None:
     assert 'class="empty"' in between(page, "glance", "curves")
     assert "<svg" in between(page, "buffer", "objective")
     assert "cos(G_D, G_P)" in between(page, "objective", "subjects")
+    last = run / "model" / "rounds" / "004" / "round.json"  # a round may have a method of its own
+    told = json.loads(last.read_text())
+    config, selection = told["config"] | {"method": "jm"}, told["selection"] | {"policy": "representative"}
+    last.write_text(json.dumps(told | {"config": config, "selection": selection}))
+    page = write_report([run / "model"], tmp_path / "report.html").page.read_text()
+    assert "sga+c, then jm" in between(page, "objective", "subjects")
+    assert "comprehensive, then representative" in between(page, "buffer", "objective")
+    assert between(page, "answer", "glance").count('<td class="text">sga+c</td>') == 3
 
 
 @pytest.mark.usefixtures("no_files")
