@@ -7,6 +7,7 @@ import glob
 import json
 import os
 import secrets
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +23,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
     It is flushed to disk first, unless it is only a cache (`durable=False`), which a power failure may take.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(path)
-    temporary = path.with_name(f".{path.name}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+    temporary = _beside(path)
     try:
         temporary.touch(exist_ok=False)  # not tempfile's: it would hide the file from the user's group
         yield temporary
@@ -40,12 +40,28 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def _sweep(path: Path) -> None:
-    """Remove what a process of this machine that was killed in the middle of writing this file has left."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}-{socket.gethostname()}-*-*"):
+@contextmanager
+def folder_in(parent: Path) -> Iterator[Path]:
+    """A temporary folder, for files that are made whole there and then moved; it is gone when the block ends."""
+    folder = _beside(parent / "writing")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _beside(path: Path) -> Path:
+    """A name beside `path` that tells whose it is; what a killed process of this machine has left so named goes."""
+    ours = f".{path.name}-{socket.gethostname()}-"
+    for left in path.parent.glob(f"{glob.escape(ours)}*-*"):
         process = left.name.split("-")[-2]
         if process.isdigit() and not _alive(int(process)):
-            left.unlink(missing_ok=True)
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+    return path.with_name(f"{ours}{os.getpid()}-{secrets.token_hex(4)}")
 
 
 def _alive(process: int) -> bool:

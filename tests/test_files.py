@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from smg.files import replacing, write_json
+from smg.files import folder_in, replacing, write_json
 
 
 def test_it_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -49,3 +49,11 @@ def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: 
         write_json(path, 1)
         assert not left.exists()
         assert temporary.exists()
+    with folder_in(tmp_path) as folder:
+        left = folder.with_name(folder.name.replace(f"-{os.getpid()}-", f"-{dead.pid}-"))
+        left.mkdir()
+        (left / "half.nii.gz").write_text("half")
+        with folder_in(tmp_path):
+            assert not left.exists()
+            assert folder.is_dir()
+    assert not folder.exists()

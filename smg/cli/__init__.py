@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -63,6 +65,7 @@ def _options(
 def main() -> None:
     """Run a command; a user's mistake is one line on standard error and exit 1."""
     terminal.set_loudness(0)
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
     try:
         app()
     except Misuse as error:
@@ -84,6 +87,14 @@ def main() -> None:
         if error.filename is None:
             raise
         _fail(f"{error.filename}: {error.strerror}")
+
+
+def _as_ctrl_c(_signal: int, frame: FrameType | None) -> None:
+    """A scheduler or `docker stop` asks as Ctrl-C does: what is under way leaves its checkpoint."""
+    asked = signal.getsignal(signal.SIGINT)
+    if not callable(asked):
+        raise KeyboardInterrupt
+    asked(signal.SIGINT, frame)
 
 
 def _fail(message: str, code: int = 1) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from smg.errors import SmgError
+from smg.files import folder_in
 from smg.sites import formats
 from smg.sites.formats import SUFFIXES, Array, Header
 
@@ -136,14 +136,14 @@ def write_volume(path: Path, volume: Volume, like: Path | None = None) -> None:
     array = np.ascontiguousarray(volume.array)
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with _naming(path), tempfile.TemporaryDirectory(prefix=".writing-", dir=path.parent) as folder:
-        temporary = Path(folder, path.name)
+    with _naming(path), folder_in(path.parent) as folder:
+        temporary = folder / path.name
         if suffix in formats.NIFTI:
             alike = like is not None and scan_suffix(like) in formats.NIFTI and not like.is_dir()
             formats.write_nifti(temporary, array, volume.affine, read_header(like) if like and alike else None)
         else:
             formats.write_itk(temporary, array, volume.affine)
-        made = sorted(Path(folder).iterdir(), key=lambda p: p.name == path.name)  # the .mhd after the .zraw it names
+        made = sorted(folder.iterdir(), key=lambda p: p.name == path.name)  # the .mhd after the .zraw it names
         for file in made:
             os.replace(file, path.parent / file.name)
 

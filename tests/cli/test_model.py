@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,19 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(folder: Path, mo
     resumed = smg("learn", "model", "sites/C", "--tolerance", "100", cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
     assert "going on at iteration 1 of 3" in resumed.stderr
+
+
+def test_a_scheduler_that_asks_it_to_end_is_heard_as_ctrl_c_is(folder: Path) -> None:
+    """Even where Ctrl-C itself is not, as in a shell's background."""
+    words = ["learn", "model", "sites/C", "--iterations", "1000000", "--tolerance", "100"]
+    shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "smg", *words]
+    with subprocess.Popen(shell, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if line.startswith("iteration"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 1, line
+        assert "the same command goes on from there" in process.stderr.read()
+    assert list((folder / "model/progress").iterdir())
 
 
 def test_dropped_exemplars_are_not_told_as_kept(folder: Path) -> None:
