@@ -35,7 +35,8 @@ def beside_the_paper(runs: Sequence[Run], paper: Paper) -> str:
     for stream in dict.fromkeys(stream_of(run) for run in runs):
         (table,) = paper_tables([run for run in runs if stream_of(run) == stream])
         heads = [f"{measure} {METRICS[metric][0]}" for metric in METRICS for measure in MEASURES]
-        fair = len(set(table.seeds.values())) == 1  # bold type compares the same seeds, or nothing
+        compared = set(table.seeds.values())
+        fair = len(compared) == 1 and len(compared.pop()) > 1  # bold type compares the same seeds, or nothing
         lines = [f"**{stream}**: {table.stream.replace('|', 'unseen')}", ""]
         lines += ["| | seeds | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
         for name, row in table.rows.items():
@@ -74,19 +75,20 @@ def bench_page(bench: Path, paper: Paper) -> str:
     about = [
         f"{'All' if count == planned else f'{count} of the'} {planned} runs of `smg bench {source} --data DIR "
         f"--threads {made['threads']}`, torch {made['torch']}, measured on the {part} parts.",
-        "Mean ± standard deviation over seeds; in bold the best mean of a column, where all have the same seeds.",
+        "Mean ± standard deviation over seeds; in bold the best mean of a column, where all have the same ones.",
     ]
     differences = ""
     if bench.name in BESIDE:
         names, word = BESIDE[bench.name]
         main = find_runs([bench.with_name("prostate-lite")])
-        runs = [renamed(run, run.name + word) for run in main if run.name in names] + runs
+        seeds = {run.seed for run in runs}
+        runs = [renamed(run, run.name + word) for run in main if run.name in names and run.seed in seeds] + runs
         reference = REFERENCE + word
         apart = to_markdown(paired_differences(runs, reference), reference).strip()
         differences = f"Differences to `{reference}`, paired over subjects and seeds:\n\n{apart}\n\n"
         if chosen_by := [run for run in map(on_validation, runs) if run]:
             differences += f"The same runs on the validation parts:\n\n{beside_the_paper(chosen_by, {})}\n\n"
-        about.append(f"{', '.join(f'`{name}{word}`' for name in names)} are prostate-lite's.")
+        about.append(f"{', '.join(f'`{name}{word}`' for name in names)} are prostate-lite's, of the same seeds.")
     elif part == "test":
         about.append("In brackets the paper's own numbers, of six sites at 384 x 384.")
         about.append("`pooled` and `per-site` are no rivals but a scale.")
