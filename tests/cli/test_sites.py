@@ -84,8 +84,8 @@ def test_check_as_json(tmp_path: Path) -> None:
     [
         (("sites", "check", "nowhere"), 1, "smg: nowhere: no such file or folder"),
         (("sites", "check", "."), 1, "smg: .: no site found; a site is a folder of scans"),
-        (("sites", "check", "HK", "--labels", "one"), 1, "smg: labels 'one': give 'any'"),
-        (("sites", "show", "HK", "--out", "x.jpeg"), 1, "smg: x.jpeg: a picture's name ends in .png, .pdf or .svg"),
+        (("sites", "check", "HK", "--labels", "one"), 2, "smg: labels 'one': give 'any'"),
+        (("sites", "show", "HK", "--out", "x.jpeg"), 2, "smg: x.jpeg: what is written there has to end in .png"),
         (("sites", "show", "HK", "--augment", "wild"), 1, "wild"),
         (("sites", "show", "HK", "--out", "/proc/x.png"), 1, "smg: /proc"),
         (("sites", "chekc", "HK"), 2, "No such command"),
