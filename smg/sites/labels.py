@@ -39,6 +39,8 @@ class Labels(BaseModel):
     def _one_meaning_each(self) -> Labels:
         """A value means one thing; and a class has its index from its value, however the user has listed them."""
         if self.classes is None:
+            if self.background != (0,):
+                raise ValueError("which values are background is said beside those that are not; name a class too")
             return self
         values = [*self.background, *(value for of in self.classes.values() for value in of)]
         for place, value in enumerate(values):
@@ -62,7 +64,7 @@ class Labels(BaseModel):
                     raise Misuse(f"labels {' '.join(words)!r}: a class stands twice; list its values, as 'zone=1,2'")
                 told = {name: _values(values) for name, _, values in named}
                 background = {"background": told.pop("background")} if "background" in told else {}
-                return cls.model_validate({"classes": told, **background} if told else background)
+                return cls.model_validate({"classes": told or None, **background})
             if len(words) == 1:
                 return cls(classes={"foreground": _values(words[0])})
         except ValidationError as error:

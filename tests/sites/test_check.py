@@ -10,6 +10,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from smg.errors import SmgError
 from smg.sites.check import Check, check_sites, on_all_cores
 from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites
@@ -101,6 +102,8 @@ def test_label_values_that_were_not_expected(tmp_path: Path) -> None:
     assert fault.reason == "label values that were not expected: 3; give them to a class or the background"
     (fault,) = check(tmp_path, Labels.parse(["zone=1,2", "background=0,3"])).faults
     assert fault.reason == "empty mask: no voxel is foreground"  # now that 3 is background
+    with pytest.raises(SmgError, match="name a class too"):
+        Labels.parse(["background=0,3"])  # else 3 would silently be foreground, as any value is
 
 
 def test_the_same_scan_is_seen_across_sites_and_formats(tmp_path: Path) -> None:
