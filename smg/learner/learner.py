@@ -25,7 +25,7 @@ from smg.learner.processes import first_process, meet
 from smg.learner.round import Diverged, Told, Training, device_of_choice
 from smg.learner.store import FORMAT, Store
 from smg.networks import build_network, check_network
-from smg.networks.features import means_of
+from smg.networks.features import bottleneck_map, means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.site import prepare_site
 from smg.replay.features import foreground_features, subject_moments
@@ -156,7 +156,10 @@ class Learner:
             parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
             number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
             training = self._training(number, site.name, parts)
-            check_network(training.network, training.incoming.gather([0]).images.to(training.oracle.theta.device))
+            slice_ = training.incoming.gather([0]).images.to(training.oracle.theta.device)
+            bottleneck = check_network(training.network, slice_)
+            if self.config.replay.features == "foreground":
+                bottleneck_map(training.network, slice_, bottleneck)
             key = self._key(number, site.name, parts)
             self._resume(training, key, say)
             try:

@@ -27,20 +27,19 @@ def means_of(moments: Tensor) -> Tensor:
 def bottleneck_moments(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
     """The average and the standard deviation over space of each of the bottleneck's features, [B, 2F]."""
     name = name or find_bottleneck(network, images)
-    return _moments(_output_of(network, images, name), len(images), name)
+    return _moments(_output_of(network, images, name))
 
 
 def bottleneck_map(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
     """The bottleneck's feature map itself, [B, F, h, w]."""
     name = name or find_bottleneck(network, images)
     output = _output_of(network, images, name)
-    _moments(output, len(images), name)
     if output.ndim == 4:
         return output
     raise SmgError(f"bottleneck {name} puts out tokens, which have no place: replay.features has to be everywhere")
 
 
-def _output_of(network: nn.Module, images: Tensor, name: str) -> Any:
+def _output_of(network: nn.Module, images: Tensor, name: str) -> Tensor:
     module = _module(network, name)
 
     def leave(_module: nn.Module, _inputs: Any, output: Any) -> None:
@@ -50,7 +49,7 @@ def _output_of(network: nn.Module, images: Tensor, name: str) -> Any:
         try:
             network(images)
         except _Reached as reached:
-            return reached.output
+            return _features(reached.output, len(images), name)
     raise _idle(name)
 
 
@@ -69,7 +68,7 @@ def recorded_moments(network: nn.Module, name: str) -> Iterator[list[Tensor]]:
 
     def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
         if len(recorded) < passes:  # of a module that a pass uses twice, the first, as `bottleneck_moments` has it
-            recorded.append(_moments(output, batch, name))
+            recorded.append(_moments(_features(output, batch, name)))
 
     begun = network.register_forward_pre_hook(begin)
     try:
@@ -150,11 +149,16 @@ def _outputs(network: nn.Module, image: Tensor) -> list[_Output]:
     return [output for output in outputs if output.tensor is not answer]
 
 
-def _moments(output: Any, batch: int, name: str) -> Tensor:
+def _moments(features: Tensor) -> Tensor:
+    space = (2, 3) if features.ndim == 4 else (1,)
+    # Not the sample's deviation, which one position would not have.
+    return torch.cat([features.mean(dim=space), features.std(dim=space, correction=0)], dim=1)
+
+
+def _features(output: Any, batch: int, name: str) -> Tensor:
+    """A module's output, if it is a feature map or tokens."""
     if isinstance(output, Tensor) and len(output) == batch and output.ndim in (3, 4):
-        space = (2, 3) if output.ndim == 4 else (1,)
-        # Not the sample's deviation, which one position would not have.
-        return torch.cat([output.mean(dim=space), output.std(dim=space, correction=0)], dim=1)
+        return output
     shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     raise SmgError(f"bottleneck {name} puts out {shape}, neither a feature map nor tokens: name another module")
 

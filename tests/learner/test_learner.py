@@ -480,6 +480,26 @@ def test_a_misfit_shows_before_a_round(data: Path, tmp_path: Path) -> None:
         made.learn(Site.find(data, "A"), told=lambda iteration, step: pytest.fail("it began"))
 
 
+class Tokens(torch.nn.Module):
+    """A network whose bottleneck has no place in the slice, as a transformer's."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.bottleneck = torch.nn.Flatten(2)
+        self.head = torch.nn.Conv2d(in_channels, out_channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        tokens = self.bottleneck(x)
+        return self.head(tokens.reshape(x.shape))
+
+
+def test_features_without_a_place_show_before_a_round(data: Path, tmp_path: Path) -> None:
+    own = {"name": f"{__name__}:Tokens"}
+    made = learner(tmp_path / "model", network=own, replay={"features": "foreground"})
+    with pytest.raises(SmgError, match=r"puts out tokens.* replay\.features has to be everywhere"):
+        made.learn(Site.find(data, "A"), told=lambda iteration, step: pytest.fail("it began"))
+
+
 def test_parts_are_counted_as_the_model_draws_them() -> None:
     """Without the rule of the largest component a second part counts, in the curve and for the guard as elsewhere."""
     one = subject(0)
