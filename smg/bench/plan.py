@@ -38,6 +38,10 @@ class StreamPlan:
     unseen: str | None = None
 
     @property
+    def sites(self) -> tuple[str, ...]:
+        return (*self.order, self.unseen) if self.unseen else self.order
+
+    @property
     def label(self) -> str:
         return " ".join(self.order) + (f" | {self.unseen}" if self.unseen else "")
 

@@ -165,7 +165,7 @@ class Bench:
         return min(gpus(), key=taken.count, default=None)
 
     def _stands(self, run: PlannedRun) -> Standing:
-        rounds = len(run.stream.order) + bool(run.stream.unseen)
+        rounds = len(run.stream.sites)
         return standing(run.folder(self.folder), rounds, run.config.iterations)
 
     def _look_at(self, worker: Worker, finished: Callable[[PlannedRun, str | None], None]) -> None:

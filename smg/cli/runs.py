@@ -17,8 +17,9 @@ from smg.errors import Misuse, SmgError
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from smg.bench.plan import Plan, PlannedRun
+    from smg.bench.plan import Plan, PlannedRun, StreamPlan
     from smg.bench.workers import Bench
+    from smg.sites.site import Site
 
 REFERENCE = "sga+c"  # what the others are compared with, pair by pair
 
@@ -104,7 +105,10 @@ def bench(
     plan = plan.only(_list(streams), _list(methods), [_seed(s) for s in _list(seeds) or []])
     folder = out or Path("runs") / Path(grid).stem
     options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
-    work = Bench(plan, folder, _data(plan, data), workers or len(gpus()) or cores(), threads or 0, options)
+    sites = _data(plan, data)
+    for stream in plan.streams.values():
+        _find(sites, stream)
+    work = Bench(plan, folder, sites, workers or len(gpus()) or cores(), threads or 0, options)
     go_through(work)
     print_bench(folder)
     if work.failed:
@@ -149,6 +153,17 @@ def _data(plan: Plan, given: Path | None) -> Path:
     return data
 
 
+def _find(data: Path, stream: StreamPlan) -> dict[str, Site]:
+    """The stream's sites, in its order."""
+    from smg.sites.layouts import find_sites
+
+    sites = find_sites(data)
+    for name in stream.sites:
+        if name not in sites:
+            raise SmgError(f"{data}: no site {name!r} there; it holds {', '.join(sites)}")
+    return {name: sites[name] for name in stream.sites}
+
+
 def _folder(run: PlannedRun) -> Path:
     return Path("runs") / f"{run.name}-{run.stream.unseen or run.stream.order[-1]}-{run.seed}"
 
@@ -165,15 +180,10 @@ def _run(
     from smg.files import replacing
     from smg.learner.stream import Stream
     from smg.learner.tensorboard import to_tensorboard
-    from smg.sites.layouts import find_sites
     from smg.sites.split import given_split, load_splits
 
-    sites = find_sites(data)
-    rounds = [*planned.stream.order, *([planned.stream.unseen] if planned.stream.unseen else [])]
-    for name in rounds:
-        if name not in sites:
-            raise SmgError(f"{data}: no site {name!r} there; it holds {', '.join(sites)}")
-    splits = {name: given_split(sites[name], load_splits(split), split) for name in rounds} if split else None
+    sites = _find(data, planned.stream)
+    splits = {n: given_split(site, load_splits(split), split) for n, site in sites.items()} if split else None
     config = planned.config
     stream = Stream(
         sites,
@@ -250,7 +260,7 @@ def _lines(bench: Bench, planned: int) -> list[str]:
     lines = []
     for worker in bench.active:
         at, run = worker.stands, worker.run
-        rounds = len(run.stream.order) + bool(run.stream.unseen)
+        rounds = len(run.stream.sites)
         where = f"round {at.round} of {rounds} ({at.site}), iteration {at.iteration} of {run.config.iterations}"
         lines.append(f"{run.label}: {where if at.round else 'starting'}, {duration(worker.seconds_left())} left")
     done = f"{len(bench.done)} of {planned} done, {len(bench.failed)} failed"

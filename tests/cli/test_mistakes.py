@@ -71,6 +71,7 @@ RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
         (("bench", "gird.yaml"), 1, "gird.yaml: No such file"),
         (("bench", "demo"), 2, "where are the sites? Give --data DIR"),
         (("bench", "demo", "--data", "nowhere"), 1, "nowhere: no such folder"),
+        (("bench", "prostate-lite", "--data", "sites"), 1, "sites: no site 'RUNMC' there; it holds A, B, C"),
         (("bench", "demo", "--data", "sites", "--seeds", "a"), 2, "--seeds: 'a' is no whole number"),
         (("lern", "m", "sites/A"), 2, "No such command"),
         (("learn", "m", "sites/A", "--split", "nosplit.json"), 1, "nosplit.json: No such file"),
