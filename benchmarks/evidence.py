@@ -93,11 +93,14 @@ def bench_page(bench: Path, paper: Paper) -> str:
         about.append("In brackets the paper's own numbers, of six sites at 384 x 384.")
         about.append("`pooled` and `per-site` are no rivals but a scale.")
         if bench.name == "prostate-lite":
-            about.append("FM is over the test part here, and over all of the unseen site in [claims.md](claims.md).")
+            about.append(
+                "[claims.md](claims.md) has the paper's claims, with FM over all of the unseen site, not its test part "
+                "alone as here, and with narrower intervals, as methods with replay lend each other their noise there."
+            )
     if (bench / "differences.md").exists() and not differences:
         about.append(
             f"[differences.md](differences.md) has the differences to `{REFERENCE}`, paired over subjects and seeds, "
-            "with 95 % intervals: trust these before bold type."
+            "with 95 % intervals by each pair's own seeds: trust these before bold type."
         )
     page = ""
     if (bench / "report.html").exists():

@@ -15,6 +15,10 @@ over draws. Patients are weighted at random (a Bayesian bootstrap), each alike i
 are too few to be drawn from: their n means have the standard deviation s, and t is Student's. So chance among the
 patients of one seed is in both terms, and the interval errs on the wide side. One seed has no second term: its interval
 speaks of other patients only, and is too narrow where they are few; nothing is certain by it.
+
+A number over several streams has s in two ways: of the n means over all streams, and of each stream's own means as if
+streams had nothing to do with one another, s² = Σ (share of the stream)² s²(stream). A few seeds in which one stream
+happens to make up for another make the first small, so the wider of the two terms is taken.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import t as student
 
 from smg.report.runs import Run
 from smg.report.table import MEASURES, METRICS
@@ -116,10 +121,12 @@ def interval(
     draws: int = DRAWS,
     seed: int = 0,
     noise: float | None = None,
+    streams: Sequence[str] = (),
 ) -> tuple[float, float, float] | None:
     """The mean over seeds, over what each has of numbers, over their sites and subjects, and its 95 % interval.
 
     noise: what the numbers' mean varies by from seed to seed, as a variance, where more is known of it than by s.
+    streams: of each of a seed's numbers, if they are not all of one.
     """
     there = [[values for values in told if any(values.values())] for told in seeds]
     there = [told for told in there if told]
@@ -131,13 +138,29 @@ def interval(
     means = np.array([np.mean([mean_of(values) for values in told]) for told in there])
     total = np.mean([np.mean([_weighted(values, weight) for values in told], axis=0) for told in there], axis=0)
     if len(means) > 1:
-        freedom, variance = len(means) - 1, means.var(ddof=1)
-        if noise is not None:
-            variance = (freedom * variance + PRIOR * noise) / (freedom + PRIOR)
-            freedom += PRIOR
+        ways = [_moderated(len(means) - 1, float(means.var(ddof=1)), noise)]
+        if len(set(streams)) > 1 and all(len(told) == len(streams) for told in there):
+            ways.append(_moderated(*_streams_apart(there, streams), noise))
+        freedom, variance = max(ways, key=lambda way: student.ppf(0.975, way[0]) * np.sqrt(way[1]))
         total += rng.standard_t(freedom, size=draws) * np.sqrt(variance / len(means))
     low, high = np.percentile(total, (2.5, 97.5))
     return scale * float(means.mean()), scale * float(low), scale * float(high)
+
+
+def _moderated(freedom: float, variance: float, noise: float | None) -> tuple[float, float]:
+    """Degrees of freedom and variance, with what is known of it from elsewhere."""
+    if noise is None:
+        return freedom, variance
+    return freedom + PRIOR, (freedom * variance + PRIOR * noise) / (freedom + PRIOR)
+
+
+def _streams_apart(there: Sequence[Sequence[Values]], streams: Sequence[str]) -> tuple[float, float]:
+    """Degrees of freedom (Welch's) and variance of a seed's mean, by the variance of each stream's share of it."""
+    numbers = np.array([[mean_of(values) for values in told] for told in there])  # [seeds, numbers]
+    shares = np.array([numbers[:, [s == one for s in streams]].sum(axis=1) for one in dict.fromkeys(streams)])
+    each = (shares / len(streams)).var(axis=1, ddof=1)
+    variance = float(each.sum())
+    return (len(there) - 1) * (variance**2 / float((each**2).sum()) if variance else 1.0), variance
 
 
 def mean_of(values: Values) -> float:

@@ -29,9 +29,10 @@ def claims() -> ModuleType:
     [
         (0.1, 2.0, 1.0, "**holds**"),
         (0.1, 2.0, None, "**holds**"),
-        (0.1, 2.0, 9.0, "**holds**, less than there"),
-        (-2.0, -0.1, None, "**does not**: reversed"),
-        (-1.0, 2.0, 3.0, "**does not**: less than there"),
+        (0.1, 2.0, 9.0, "**holds**, but less than there"),
+        (-2.0, -0.1, None, "**does not**"),
+        (-2.0, -0.1, 1.0, "**does not**, but less than there"),
+        (-1.0, 2.0, 3.0, "cannot be told, but less than there"),
         (-1.0, 4.0, 3.0, "cannot be told"),
         (-1.0, 4.0, None, "cannot be told"),
     ],
@@ -45,22 +46,25 @@ def on(stream: str, made: Run) -> Run:
     return replace(made, folder=Path(stream, made.name, f"seed-{made.seed}"))
 
 
-def bench(claims: ModuleType, rng: np.random.Generator, among_runs: float) -> list[Run]:
+def bench(claims: ModuleType, rng: np.random.Generator, among_runs: float, uneven: float = 1.0) -> list[Run]:
     """A bench of the methods with replay, none better than another: chance among patients and among runs."""
     return [
-        on(stream, run(name, seed, rng, shift=rng.normal(0, among_runs)))
+        on(stream, run(name, seed, rng, shift=rng.normal(0, among_runs * (uneven if name == "sga+c" else 1))))
         for stream in claims.STREAMS
         for seed in range(3)
         for name in claims.REPLAY
     ]
 
 
-@pytest.mark.parametrize("among_runs", [0.0, 0.1])
-def test_a_claims_interval_covers_the_truth_about_as_often_as_it_says(claims: ModuleType, among_runs: float) -> None:
+@pytest.mark.parametrize(("among_runs", "uneven"), [(0.0, 1.0), (0.1, 1.0), (0.1, 2.0)])
+def test_a_claims_interval_covers_the_truth_about_as_often_as_it_says(
+    claims: ModuleType, among_runs: float, uneven: float
+) -> None:
+    """Even if the method that is judged has more noise than those it borrows from."""
     claim = claims.Claim("", claims.over(["sga+c"], ["jm", "gem", "c-meta"], "BM", "BT", "FT"))
     covered, narrower = 0, []
     for trial in range(60):
-        runs = bench(claims, np.random.default_rng(trial), among_runs)
+        runs = bench(claims, np.random.default_rng(trial), among_runs, uneven)
         both = claims.placed(claim, *claims.STREAMS)
         one = claims.find(both, runs, "dsc", {})
         covered += one.low <= 0 <= one.high

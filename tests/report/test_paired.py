@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from smg.evaluation.measures import measures
 from smg.report.paired import interval, paired_differences, to_markdown, values_of
@@ -91,6 +92,20 @@ def test_patients_that_seeds_share_are_not_counted_twice() -> None:
     assert others
     assert same[2] - same[1] == pytest.approx(one[2] - one[1], rel=0.01)
     assert others[2] - others[1] < 0.7 * (one[2] - one[1])
+
+
+@pytest.mark.parametrize("second", [[6.6, -0.5, -1.2], [-4.0, 2.0, 3.0]])
+def test_streams_that_make_up_for_one_another_by_chance_do_not_narrow_the_interval(second: list[float]) -> None:
+    """One patient, so that seeds are all there is: Welch's interval or the seeds' own, whichever is wider."""
+    first = [-4.9, 2.7, 2.5]
+    seeds = [[{"A": {"p": a}}, {"F": {"p": b}}] for a, b in zip(first, second, strict=True)]
+    mean, low, high = interval(seeds, draws=400_000, streams=["A-first", "F-first"]) or pytest.fail("no interval")
+    welch = stats.ttest_ind(first, [-b for b in second], equal_var=False).confidence_interval()
+    both = np.add(first, second) / 2
+    own = stats.t.interval(0.95, 2, both.mean(), both.std(ddof=1) / np.sqrt(3))
+    wider = max((welch.low / 2, welch.high / 2), own, key=lambda ends: ends[1] - ends[0])
+    assert mean == pytest.approx(both.mean())
+    assert (low, high) == pytest.approx(wider, rel=0.03)
 
 
 def test_a_subject_without_a_value_is_left_out_of_both() -> None:
