@@ -227,7 +227,7 @@ def _learner(model: Path, given: list[dict[str, Any]], other: bool, site: Site, 
     from smg.learner.learner import Learner
 
     if (model / "model.json").is_file():
-        own = Learner(model).model["config"]
+        own = Learner(model).config.model_dump(mode="json")
         learner = Learner(model, configuration(own, *given), other)
         _prepare(site, learner.config, leave_out)
         return learner

@@ -77,4 +77,5 @@ class Optimiser:
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Go on from a stored state."""
-        self._adam.state[self._point] = {name: value.clone() for name, value in state.items()}
+        # Adam keeps its count of steps on the CPU unless it is fused on a GPU; torch sorts that out on the first step.
+        self._adam.state[self._point] = {name: value.clone().to(self._point.device) for name, value in state.items()}

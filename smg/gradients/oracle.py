@@ -62,7 +62,7 @@ class Oracle:
 
     network: nn.Module
     loss: Loss = segmentation_loss
-    micro_batch: int | None = None  # rows that fit in memory at once; more are done in turns, with the same result
+    micro_batch: int | None = None  # rows that fit in memory at once; more are done in turns, as by as many processes
     precision: Precision = "float32"  # of the passes, on a GPU; Θ and gradients stay as they are
     compile: bool = False  # the passes' kernels fused by torch.compile; Hessian products stay as they are
     scale: Callable[[Tensor], Tensor] | None = None  # the optimiser's, for preconditioned inner steps
@@ -83,7 +83,6 @@ class Oracle:
         self._tied = len(list(self.network.named_parameters(remove_duplicate=False))) > len(
             list(self.network.named_parameters())
         )
-        self._drops = any(getattr(m, "p", 0) for m in self.network.modules() if "Dropout" in type(m).__name__)
 
     def at(self, *place: int) -> None:
         """Begin an iteration."""
@@ -91,16 +90,16 @@ class Oracle:
 
     def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
         leaves, total, loss = self._leaves(theta), None, theta.new_zeros(())
-        for samples, weight in self._turns(batch):
-            share = self._loss(self._forward, leaves, samples, virtual=theta is not self.theta) * weight
+        for samples, first, weight in self._turns(batch):
+            share = self._loss(self._forward, leaves, samples, first, virtual=theta is not self.theta) * weight
             gradient = _gradient(share, leaves)
             total, loss = gradient if total is None else total.add_(gradient), loss + share.detach()
         return self._agreed(torch.zeros_like(theta) if total is None else total, loss, batch, theta)
 
     def linear(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         leaves, total, loss = self._leaves(theta), torch.zeros_like(theta), theta.new_zeros(())
-        for samples, weight in self._turns(batch):
-            share = self._loss(self.network, leaves, samples, virtual=theta is not self.theta) * weight
+        for samples, first, weight in self._turns(batch):
+            share = self._loss(self.network, leaves, samples, first, virtual=theta is not self.theta) * weight
             total, loss = total + _gradient(share, leaves, create_graph=True), loss + share.detach()
 
         def hessian(vector: Tensor) -> Tensor:
@@ -115,14 +114,14 @@ class Oracle:
             raise ValueError("a preconditioned inner step needs the outer optimiser's scale")
         return self.scale(gradient)
 
-    def _turns(self, batch: Batch) -> Iterator[tuple[Samples, float]]:
-        """This process's rows, as many at a time as fit, each turn with its weight in the mean over all rows."""
+    def _turns(self, batch: Batch) -> Iterator[tuple[Samples, int, float]]:
+        """This process's rows, as many at a time as fit: the first one's number, and the weight in the mean over all."""
         size = distributed.get_world_size() if distributed.is_initialized() else 1
         rank = distributed.get_rank() if distributed.is_initialized() else 0
         mine = range(rank * len(batch) // size, (rank + 1) * len(batch) // size)
         for start in range(mine.start, mine.stop, self.micro_batch or max(len(mine), 1)):
             stop = min(start + (self.micro_batch or len(mine)), mine.stop)
-            yield batch.load(slice(start, stop)), (stop - start) / len(batch)
+            yield batch.load(slice(start, stop)), start, (stop - start) / len(batch)
 
     def _leaves(self, theta: Tensor) -> dict[str, Tensor]:
         """Θ cut into parameters, as the leaves of a graph: the network's own where Θ is its own."""
@@ -130,12 +129,14 @@ class Oracle:
             return dict(self._own)
         return {name: piece.requires_grad_() for name, piece in pieces(self._own, theta.detach()).items()}
 
-    def _loss(self, forward: nn.Module, leaves: dict[str, Tensor], samples: Samples, virtual: bool) -> Tensor:
+    def _loss(
+        self, forward: nn.Module, leaves: dict[str, Tensor], samples: Samples, first: int, virtual: bool
+    ) -> Tensor:
         """The mean loss over the samples, as a function of Θ."""
         images = samples.images.to(self.theta.device, self.theta.dtype, non_blocking=True)
         labels = samples.labels.to(self.theta.device, non_blocking=True)
         half = torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16")
-        with self._dropout(), half, told_of_compiler() if self.compile else contextlib.nullcontext():
+        with self._drawing(first), half, told_of_compiler() if self.compile else contextlib.nullcontext():
             if virtual:  # statistics may move in copies only
                 given = leaves | {name: buffer.clone() for name, buffer in self._buffers.items()}
                 if forward is not self.network:
@@ -163,15 +164,15 @@ class Oracle:
                 buffer.copy_(_summed(buffer) / distributed.get_world_size())
 
     @contextlib.contextmanager
-    def _dropout(self) -> Iterator[None]:
-        """Dropout draws from torch's global generator: seed it by place and pass, and put it back."""
-        if not self._drops:
-            yield
-            return
+    def _drawing(self, first: int) -> Iterator[None]:
+        """Dropout and the like draw from torch's global generator: seed it by place, pass and row, and put it back."""
         devices = [self.theta.device] if self.theta.device.type == "cuda" else []
-        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        seed = digest("dropout", *self.place, len(self.answers), first) >> 1
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(digest("dropout", *self.place, len(self.answers), rank) >> 1)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would note its caller for a GPU that is not
+            for device in devices:
+                with torch.cuda.device(device):
+                    torch.cuda.manual_seed(seed)
             yield
 
 

@@ -14,6 +14,7 @@ from smg.errors import Misuse, SmgError, validation_line
 from smg.learner.config import LearnerConfig
 
 Tree = dict[str, Any]
+FOLLOWS = {"network.channels": "preparation.adjacent", "network.classes": "preparation.labels"}
 
 
 def configuration(*layers: Tree) -> LearnerConfig:
@@ -82,6 +83,8 @@ def from_words(words: list[str]) -> Tree:
             inner: Any = from_yaml(value)
         except (yaml.YAMLError, ValueError):
             raise Misuse(f"{word!r}: the value cannot be read; write a mapping as {{key: value, key: value}}") from None
+        if key in FOLLOWS:
+            raise Misuse(f"{key} follows from {FOLLOWS[key]}; set that")
         for part in reversed(key.split(".")):
             inner = {part: inner}
         tree = over(tree, inner, layers=False)

@@ -55,7 +55,10 @@ class Learner:
         self.store = Store(Path(folder))
         self.model = self.store.read()
         self.store.check_classes(self.model)
-        own = LearnerConfig.model_validate(self.model["config"], context={"opened": True})
+        try:
+            own = self.as_prepared(self.current)
+        except SmgError:  # the round is damaged: the model opens all the same, so that it can be rolled back
+            own = self.as_prepared(0)
         self.config = config or own
         if self.config.network != own.network:
             changed = _changed(own.network, self.config.network)
@@ -73,11 +76,11 @@ class Learner:
         store = Store(Path(folder))
         there = store.exists
         meet()  # before any process writes what the others look for
-        if there:
-            raise SmgError(f"{folder}: a model is there already; give another folder, or learn with that one")
         made = config or LearnerConfig.model_validate(options)
-        if first_process():
-            with store.locked():
+        with store.locked() if first_process() and not there else nullcontext():
+            if there or (first_process() and store.exists):  # since another may have made it in the meantime
+                raise SmgError(f"{folder}: a model is there already; give another folder, or learn with that one")
+            if first_process():
                 store.write({"format": FORMAT, "config": made.model_dump(mode="json"), "current": 0, "rounds": []})
                 store.note("created", version=smg.__version__)
         meet()
@@ -114,11 +117,22 @@ class Learner:
 
     def network_for(self, site: str, number: int | None = None) -> nn.Module:
         """The network that answers for a site: the round's, or the site's own where every site has one by then."""
+        return self.network(self._answering(site, number))
+
+    def _answering(self, site: str, number: int | None) -> int:
         if self.config.recipe().method.one_network_a_site:
             for entry in reversed(self.rounds(number)):
                 if entry["site"] == site:
-                    return self.network(entry["round"])
-        return self.network(number)
+                    return int(entry["round"])
+        return self.current if number is None else number
+
+    def as_prepared(self, number: int) -> LearnerConfig:
+        """The model's configuration, with scans prepared and masks cleaned as they were for a round's network."""
+        told = self.model["config"]
+        if number:
+            then = self.store.read_round(number)["config"]
+            told = told | {key: then[key] for key in ("preparation", "largest_component") if key in then}
+        return LearnerConfig.model_validate(told, context={"opened": True})
 
     def replay(self) -> dict[str, list[Prepared]]:
         """The exemplars of every site learned so far."""
@@ -192,6 +206,14 @@ class Learner:
         if self.config.keep_optimiser and not fresh and self.current:
             if "optimiser.safetensors" in self.store.read_round(self.current)["files"]:  # it was kept then, too
                 moments = self.store.read_tensors(self.current, "optimiser")
+        replay = self.replay()
+        for name, exemplars in replay.items():
+            if exemplars[0].images.shape[-1] != self.config.preparation.size:
+                raise SmgError(
+                    f"{self.store.folder}: exemplars of {name} have {exemplars[0].images.shape[-1]} rows, so slices of "
+                    f"{self.config.preparation.size} cannot be learned beside them; keep preparation.size, or give "
+                    f"them up: `smg replay drop {self.store.folder} {name}`"
+                )
         return Training(
             network=self.network(0 if fresh else None),
             config=self.config,
@@ -199,7 +221,7 @@ class Learner:
             site=site,
             train=parts["train"],
             validation=parts["validation"],
-            replay=list(self.replay().values()),
+            replay=list(replay.values()),
             moments=moments,
         )
 
@@ -244,6 +266,7 @@ class Learner:
         of_kept = [self._features(network, kept[name], of) for name, of in previous.items()]
         chosen, selection = choose(self.config, number, site, candidates, features, of_kept)
         earlier = self._earlier(self.network(), network)
+        tested = evaluate_subjects(network, parts["test"], self.config.preparation, self.config.largest_component)
         fallen = {name: dsc["before"] - dsc["after"] for name, dsc in earlier.items()}
         record: dict[str, Any] = {
             "round": number,
@@ -258,7 +281,7 @@ class Learner:
             "selection": selection,
             "familiar": self._familiar(network, site, previous | {site: moments}, parts["validation"]),
             "kept": self.kept() | {site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}},
-            "test": [self._under_alias(site, row) for row in self._measured(network, parts["test"])],
+            "test": [self._under_alias(site, row) for row in tested],
             "earlier": earlier,
             "held": tolerance is not None and any(fall > tolerance for fall in fallen.values()),
         }
@@ -325,9 +348,6 @@ class Learner:
             told[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
         return told
 
-    def _measured(self, network: nn.Module, subjects: Sequence[Prepared]) -> list[Evaluated]:
-        return evaluate_subjects(network, subjects, self.config.preparation, self.config.largest_component)
-
     def _under_alias(self, site: str, row: Evaluated) -> dict[str, object]:
         return row.as_json() | {"subject": self._alias(site, row.case)}
 
@@ -363,11 +383,13 @@ class Learner:
         number: int | None = None,
     ) -> list[Evaluated]:
         """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
-        prepared = prepare_site(site, self.config.preparation, leave_out)
+        answering = self._answering(site.name, number)
+        config = self.as_prepared(answering)
+        prepared = prepare_site(site, config.preparation, leave_out)
         if part != "all":
             split = split or self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
-        return self._measured(self.network_for(site.name, number), prepared)
+        return evaluate_subjects(self.network(answering), prepared, config.preparation, config.largest_component)
 
     def predict(self, scan: Volume) -> Prediction:
         """The mask of a scan, on the scan's own grid, and how far the scan is from each site learned."""
@@ -384,7 +406,7 @@ class Learner:
         """The current network with what it knows of its sites, read once."""
         if self._predictor is None or self._predictor[0] != self.current:
             familiar = Familiar.read([self.store.read_round(entry["round"]) for entry in self.rounds()])
-            self._predictor = self.current, Predictor(self.network(), self.config, familiar)
+            self._predictor = self.current, Predictor(self.network(), self.as_prepared(self.current), familiar)
         return self._predictor[1]
 
     def rollback(self, number: int) -> None:
@@ -416,6 +438,7 @@ class Learner:
     def drop(self, site: str) -> int:
         """Remove a site's exemplars from every round that holds them, note it in the journal; how many there were."""
         with self.store.locked():
+            self.model = self.store.read()
             rounds = [entry["round"] for entry in self.model["rounds"] if entry["site"] == site]
             if not rounds:
                 raise SmgError(

@@ -52,7 +52,7 @@ class Predictor:
         self.bottleneck: str | None = None
 
     def predict(self, scan: Volume) -> Prediction:
-        images, grid = prepare_scan(scan, self.config.preparation)
+        images, grid = self._prepared(scan, "the scan")
         return self._decide(*self._pass(images), grid)
 
     def predict_all(self, scans: Iterable[Path], keep: Keep | None = None) -> Iterator[Answer]:
@@ -77,9 +77,11 @@ class Predictor:
                     yield _answer(*behind.popleft())
 
     def _read(self, path: Path) -> Slices:
-        scan = read_volume(path)
+        return self._prepared(read_volume(path), str(path))
+
+    def _prepared(self, scan: Volume, name: str) -> Slices:
         if reason := image_fault(scan.array):
-            raise SmgError(f"{path}: {reason}")
+            raise SmgError(f"{name}: {reason}")
         return prepare_scan(scan, self.config.preparation)
 
     def _send(

@@ -160,10 +160,8 @@ class Training:
     def load(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.network.load_state_dict(_under("weights.", tensors))
-        device = self.oracle.theta.device
-        # Adam keeps its count of steps on the CPU unless it is fused on a GPU; torch sorts that out on the first step.
-        self.opt.load({name: t.to(device) for name, t in _under("moments.", tensors).items()})
-        mean = {name: t.to(device) for name, t in _under("mean.", tensors).items()}
+        self.opt.load(_under("moments.", tensors))
+        mean = {name: t.to(self.oracle.theta.device) for name, t in _under("mean.", tensors).items()}
         self.progress = Progress(about["iteration"], about["curve"], about["log"], _under("best.", tensors), mean)
 
 

@@ -31,9 +31,10 @@ class GEM(Method):
         g = grad(theta, batches.incoming)
         memory = torch.stack([grad(theta, p_k) for p_k in batches.exemplars])
         products = (memory.double() @ g.double()).cpu().numpy()
-        if (products >= 0).all():
-            return g
         gram = (memory.double() @ memory.double().T).cpu().numpy()
+        diverged = not (np.isfinite(products).all() and np.isfinite(gram).all())  # which the step's report will tell
+        if diverged or (products >= 0).all():
+            return g
         v = dual(gram + self.ridge * np.eye(len(gram)), products, self.margin)
         return g + (torch.from_numpy(v).to(memory) @ memory)
 

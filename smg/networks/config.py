@@ -19,8 +19,8 @@ class NetworkConfig(BaseModel):
         description="`unet` (the paper's), a class of monai.networks.nets such as `SegResNet`, "
         "or your own `package.module:factory`",
     )
-    channels: int = Field(1, ge=1, description="channels of an image")
-    classes: int = Field(2, ge=1, description="classes with the background; 1 means one sigmoid output")
+    channels: int = Field(1, ge=1, description="channels of an image: a learner has those of preparation.adjacent")
+    classes: int = Field(2, ge=1, description="classes with the background: a learner has those of preparation.labels")
     width: int = Field(32, ge=1, description="unet: filters of the first level, doubled at every further one")
     depth: int = Field(4, ge=1, description="unet: how often a map is halved; 4 take a width of 32 to 512 filters")
     norm: Literal["instance", "batch"] = Field("instance", description="unet: what follows each convolution")

@@ -74,10 +74,10 @@ class Iteration:
 
     @cached_property
     def exemplars(self) -> tuple[Batch, ...]:
-        """P_k: a batch of each previous site."""
-        first = 2 * self.size + (self.replay_size or 0)
+        """P_k: a batch of each previous site, each of the size of P."""
+        first, count = 2 * self.size + (self.replay_size or 0), self.replay_size or self.size
         return tuple(
-            Batch(f"site {k}", self._rows(k, source, self.size, first + (k - 1) * self.size), self)
+            Batch(f"site {k}", self._rows(k, source, count, first + (k - 1) * count), self)
             for k, source in enumerate(self.previous_sites, start=1)
         )
 
@@ -86,7 +86,8 @@ class Iteration:
         """A batch over every slice of every site so far, of the size of D and P together."""
         sources = [self.incoming_site, *self.previous_sites]
         starts = list(accumulate((len(source) for source in sources), initial=0))
-        count, first = 2 * self.size, (2 + len(sources)) * self.size + (self.replay_size or 0)
+        replayed = self.replay_size or self.size
+        count, first = self.size + replayed, 2 * self.size + (self.replay_size or 0) + len(sources) * replayed
         rows = []
         for offset, index in enumerate(draw_indices(starts[-1], count, "pooled", self.seed, self.round, self.number)):
             source = bisect_right(starts, index) - 1

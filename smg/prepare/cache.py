@@ -22,7 +22,14 @@ from smg.sites.site import Subject
 if TYPE_CHECKING:
     import torch
 
-FORMAT = 2  # of what an entry holds: raise it and every entry is made anew
+FORMAT = 3  # of what an entry holds: raise it and every entry is made anew
+
+KINDS = {  # safetensors' names of what a tensor may hold, and torch's
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64"},
+}
 
 
 def cache_folder() -> Path:
@@ -105,10 +112,9 @@ def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]
     if max((entry["data_offsets"][1] for entry in head.values()), default=0) + 8 + length != size:
         raise ValueError("cut short")
     whole = torch.UntypedStorage.from_file(str(path), shared=False, nbytes=size)
-    kinds = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64, "U8": torch.uint8}
     tensors = {}
     for name, entry in head.items():
         start, end = (8 + length + offset for offset in entry["data_offsets"])
         flat = torch.tensor([], dtype=torch.uint8).set_(whole)[start:end]  # type: ignore[arg-type]
-        tensors[name] = flat.view(kinds[entry["dtype"]]).view(entry["shape"])
+        tensors[name] = flat.view(getattr(torch, KINDS[entry["dtype"]])).view(entry["shape"])
     return tensors, metadata

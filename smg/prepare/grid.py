@@ -72,8 +72,9 @@ class Grid:
         return slices, rows, columns
 
     def image(self, array: Array) -> Array:
-        """A scan's voxels on the prepared grid: [slices, size, size] float32."""
-        return resize(np.ascontiguousarray(self.orientation.axial(array), np.float32), self.size, self.size)
+        """A scan's voxels on the prepared grid: [slices, size, size] float32, in memory of their own."""
+        image = resize(np.ascontiguousarray(self.orientation.axial(array), np.float32), self.size, self.size)
+        return image.copy() if np.may_share_memory(image, array) else image
 
     def classes(self, indices: Array) -> Array:
         """A mask's class indices on the prepared grid: [slices, size, size] uint8."""

@@ -16,6 +16,8 @@ from smg.sites.formats import Array
 from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import LIMIT, Volume
 
+ROUNDING = 1e-6  # of the largest value: what the sums of a resized slice may be off by, and more
+
 
 def prepare_site(
     site: Site,
@@ -73,10 +75,14 @@ def prepare_scan(volume: Volume, options: Preparation) -> tuple[Array, Grid]:
 
 
 def normalise(values: Array) -> None:
-    """Zero mean and unit variance, in place; what is constant becomes zero."""
+    """Zero mean and unit variance, in place; what is constant, but for a resized slice's rounding, becomes zero."""
+    largest = max(values.max(), -values.min())
     values -= values.mean()
     deviation = np.sqrt(values @ values / len(values))
-    values /= deviation if deviation > 0 else 1
+    if deviation > ROUNDING * largest:
+        values /= deviation
+    else:
+        values[:] = 0
 
 
 def _make(path: Path, found: Examined, options: Preparation) -> None:

@@ -9,6 +9,7 @@ with sim the cosine. Features of old exemplars are those of today's network.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from smg.errors import Misuse
+from smg.errors import Misuse, SmgError
 from smg.randomness import numpy_generator
 
 
@@ -78,10 +79,12 @@ def select(
     round: int = 0,
 ) -> Choice:
     """Choose `count` of the candidates (N_e), given the features of each previous site's exemplars; `weight` is λ."""
-    choose = known(name)
+    choose, count = known(name), min(count, len(features))
     scores = score(features, previous, weight)
-    chosen = choose(Candidates(features, scores, seed, round), min(count, len(features)))
-    return Choice(tuple(chosen), scores)
+    chosen = tuple(choose(Candidates(features, scores, seed, round), count)) if count else ()
+    if len(set(chosen)) != count:
+        raise SmgError(f"replay policy {name!r} chose {list(chosen)}, where {count} different ones were asked for")
+    return Choice(chosen, scores)
 
 
 def score(features: Tensor, previous: Sequence[Tensor], weight: float = 1.0) -> Scores:
@@ -119,6 +122,7 @@ def _k_center(candidates: Candidates, count: int) -> list[int]:
     chosen = _highest(candidates.scores.representativeness, 1)
     nearest = torch.cdist(features, features[chosen])[:, 0]
     while len(chosen) < count:
+        nearest[chosen[-1]] = -math.inf  # itself, though others may be just as near
         chosen.append(int(nearest.argmax()))
         nearest = torch.minimum(nearest, torch.cdist(features, features[chosen[-1:]])[:, 0])
     return chosen

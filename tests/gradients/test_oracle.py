@@ -12,6 +12,7 @@ from smg.gradients.flat import flatten, pieces, trainable
 from smg.gradients.oracle import Oracle
 from smg.networks import NetworkConfig, build_network
 from smg.networks.loss import segmentation_loss
+from smg.prepare.batches import Batch
 from tests.toys import iteration, oracle, smooth_network
 
 
@@ -136,6 +137,39 @@ def test_dropout_is_a_function_of_place_and_leaves_the_global_generator_alone() 
     assert not torch.equal(first, second)  # another pass, another draw
     ours.at(0, 1, 3)
     assert not torch.equal(ours(ours.theta, batch), first)
+
+
+class Draws(torch.nn.Module):
+    """A network that drops by a function, which no module of it tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Conv2d(1, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(torch.nn.functional.dropout(x, 0.5, self.training))
+        return out
+
+
+def test_draws_that_no_module_tells_of_are_a_function_of_place_too() -> None:
+    ours, batch = Oracle(Draws()), iteration().incoming
+    gradients = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        ours.at(0, 1, 2)
+        gradients.append(ours(ours.theta, batch))
+    assert torch.equal(*gradients)
+
+
+def test_micro_batches_do_not_share_their_draws() -> None:
+    """Two equal rows have two gradients, in turns as together."""
+    batch = iteration(size=1).incoming
+    twice = Batch("twice", batch.rows * 2, batch.iteration)
+    ours = Oracle(Draws(), micro_batch=1)
+    ours(ours.theta, twice)
+    alone = Oracle(ours.network)
+    alone(alone.theta, batch)
+    assert ours.answers[0].loss != alone.answers[0].loss
 
 
 def test_half_precision_is_refused_on_a_cpu() -> None:

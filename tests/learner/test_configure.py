@@ -41,6 +41,7 @@ def test_channels_and_classes_follow_from_the_preparation() -> None:
         (["replay.policy=best"], "no replay policy 'best'; it is one of random, representative"),
         (["network={width"], "the value cannot be read; write a mapping as {key: value, key: value}"),
         (["seed=2020-13-45"], "'seed=2020-13-45': the value cannot be read"),
+        (["network.classes=3"], "network.classes follows from preparation.labels; set that"),
         (["select=first"], "select: Input should be 'last', 'best' or 'average'"),
     ],
 )

@@ -20,11 +20,14 @@ import pytest
 import torch
 
 from smg.errors import SmgError
+from smg.evaluation.predict import mask_of, scores_and_moments
 from smg.evaluation.subjects import prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias
 from smg.learner.learner import Learner
-from smg.prepare.site import prepare_site
+from smg.networks.features import find_bottleneck
+from smg.prepare.options import Preparation
+from smg.prepare.site import prepare_scan, prepare_site
 from smg.replay.features import foreground_features
 from smg.replay.selection import select
 from smg.sites.site import Site
@@ -105,9 +108,97 @@ def test_another_preparation_is_refused_unless_asked_for_and_another_network_alw
     assert Learner(folder, LearnerConfig.model_validate(TINY | {"method": "jm"})).config.method == "jm"
 
 
-def test_nan_stops_the_round_and_leaves_the_model(taught: Learner, data: Path) -> None:
+def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Learner, data: Path) -> None:
+    folder, scan = taught.store.folder, read_volume(data / "C" / "Case00.nii.gz")
+    changes = {"preparation": {"size": 16, "normalise": "slice", "labels": {"gland": [1]}}, "largest_component": False}
+    other = LearnerConfig.model_validate(TINY | {"method": "sga+c"} | changes)
+    record = Learner(folder, other, other_preparation=True).learn(Site.find(data, "C"))
+    opened = Learner(folder)
+    assert (opened.config.preparation, opened.config.largest_component) == (other.preparation, False)
+    measured = [row.as_json()["classes"] for row in opened.evaluate(Site.find(data, "C"))]
+    assert measured == [row["classes"] for row in record["test"]]
+    assert list(measured[0]) == ["gland"]
+    masks = {}
+    for number, options in ((2, taught.config), (3, other)):
+        network = opened.network(number)
+        slices, grid = prepare_scan(scan, options.preparation)
+        scores, _ = scores_and_moments(
+            network, torch.from_numpy(slices), find_bottleneck(network, torch.from_numpy(slices[:1, None]))
+        )
+        masks[number] = mask_of(scores, grid, options.largest_component)
+    assert np.array_equal(opened.predict(scan).mask.array, masks[3])
+    opened.rollback(2)
+    assert np.array_equal(opened.predict(scan).mask.array, masks[2])
+    assert not np.array_equal(masks[2], masks[3])
+    with pytest.raises(SmgError, match=r"exemplars of A have 16 rows.*`smg replay drop"):
+        Learner(folder, other.model_copy(update={"preparation": Preparation(size=24)}), True).learn(
+            Site.find(data, "C")
+        )
+
+
+def test_a_model_whose_current_round_is_damaged_can_be_rolled_back(taught: Learner) -> None:
+    (taught.store.round_folder(2) / "round.json").write_text("{")
+    opened = Learner(taught.store.folder)
+    with pytest.raises(SmgError, match="missing or damaged"):
+        opened.predict(Volume(np.random.default_rng(0).random((4, 16, 16)), np.eye(4)))
+    opened.rollback(1)
+    assert Learner(taught.store.folder).sites == ["A"]
+
+
+def test_what_happened_since_a_model_was_opened_is_seen(taught: Learner, data: Path) -> None:
+    """Exemplars learned by another process are dropped too; a model made by another is not overwritten."""
+    Learner(taught.store.folder).learn(Site.find(data, "A"), again=True)
+    assert taught.drop("A") == 4
+    assert [one["subjects"] for one in Learner(taught.store.folder).stored()] == [0, 2, 0]
+
+
+def test_a_model_made_in_the_meantime_is_not_overwritten(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def another_is_faster() -> None:
+        if not made:
+            made.append(True)
+            learner(tmp_path / "model").learn(Site.find(data, "A"))
+
+    monkeypatch.setattr("smg.learner.learner.meet", another_is_faster)
+    with pytest.raises(SmgError, match="a model is there already"):
+        learner(tmp_path / "model")
+    assert Learner(tmp_path / "model").sites == ["A"]
+
+
+KINDS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16, torch.float64)
+
+
+class Masked(torch.nn.Module):
+    """A network with buffers of every kind that a state may have."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.bottleneck = torch.nn.Conv2d(in_channels, 4, 3, padding=1, stride=2)
+        self.head = torch.nn.ConvTranspose2d(4, out_channels, 2, stride=2)
+        for number, kind in enumerate(KINDS):
+            self.register_buffer(f"buffer{number}", torch.ones(3, dtype=kind))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.head(self.bottleneck(x))
+        return out
+
+
+def test_a_network_with_buffers_of_any_kind_is_stored_and_opened(data: Path, tmp_path: Path) -> None:
+    made = learner(tmp_path / "model", network={"name": f"{__name__}:Masked"})
+    made.learn(Site.find(data, "A"))
+    made.learn(Site.find(data, "B"))
+    stored = Learner(tmp_path / "model").store.read_tensors(2, "weights")
+    assert [t.dtype for name, t in sorted(stored.items()) if "buffer" in name] == list(KINDS)
+
+
+@pytest.mark.parametrize("method", ["sga+c", "gem"])
+def test_nan_stops_the_round_and_leaves_the_model(taught: Learner, data: Path, method: str) -> None:
     before = fingerprint(taught.store.folder)
-    broken = Learner(taught.store.folder, LearnerConfig.model_validate(TINY | {"optimiser": {"rate": 1e30}}))
+    diverging = TINY | {"optimiser": {"rate": 1e30}, "method": method}
+    broken = Learner(taught.store.folder, LearnerConfig.model_validate(diverging))
     told = r"round 3, iteration \d+, site C: the \w+ of the [\w ]+ batch is (nan|inf)"
     with pytest.raises(SmgError, match=told) as error:
         broken.learn(Site.find(data, "C"))

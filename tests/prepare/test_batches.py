@@ -35,6 +35,11 @@ def test_the_replay_batch_can_have_a_size_of_its_own() -> None:
     assert (len(batches.incoming), len(batches.replay)) == (4, 2)
     train, test = batches.split(batches.incoming, batches.replay)
     assert (len(train), len(test)) == (3, 3)
+    assert [len(p_k) for p_k in batches.exemplars] == [2, 2]
+    assert len(batches.pooled) == 6  # as D and P together
+    every = (batches.incoming, batches.replay, *batches.exemplars, batches.pooled)
+    places = [row[2] for batch in every for row in batch.rows]
+    assert len(set(places)) == len(places)  # each is augmented in its own way
 
 
 def test_halves_are_equal_disjoint_and_other_in_every_iteration() -> None:

@@ -185,3 +185,26 @@ def test_the_real_sites(real_data: Path) -> None:
         prepared = prepare_site(site, Preparation(size=64))
         counts[name] = (len(prepared), sum(sum(p.foreground) for p in prepared))
     assert counts == {"BIDMC": (12, 261), "HCRUDB": (19, 468), "HK": (12, 158), "RUNMC": (30, 422), "UCL": (13, 175)}
+
+
+@pytest.mark.parametrize("normalise", ["volume", "slice"])
+def test_a_scan_of_the_prepared_size_is_left_as_it_is(tmp_path: Path, normalise: str) -> None:
+    """Nothing is to be resized or converted there, so the slices would be the scan's own memory, which a file locks."""
+    given = np.random.default_rng(0).normal(5.0, 2.0, (3, 16, 16)).astype(np.float32)
+    volume = Volume(given.copy(), np.diag([-1.0, -1.0, 1.0, 1.0]))
+    options = Preparation.model_validate({"size": 16, "normalise": normalise})
+    here, _ = prepare_scan(volume, options)
+    assert np.array_equal(volume.array, given)
+    write_volume(tmp_path / "scan.nii", volume)
+    from_file, _ = prepare_scan(read_volume(tmp_path / "scan.nii"), options)
+    assert np.array_equal(from_file, here)
+    assert here.mean() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(("value", "rows"), [(7.0, 320), (100.0, 320), (37.3, 100), (-1024.0, 100), (0.0, 100)])
+def test_a_constant_slice_becomes_zeros_and_not_its_rounding_at_full_contrast(value: float, rows: int) -> None:
+    rng = np.random.default_rng(0)
+    array = np.stack([np.full((rows, rows), value), rng.normal(100, 1, (rows, rows))]).astype(np.float32)
+    slices, _ = prepare_scan(Volume(array, np.eye(4)), Preparation(size=64, normalise="slice"))
+    assert not slices[0].any()
+    assert slices[1].std() == pytest.approx(1, abs=1e-4)

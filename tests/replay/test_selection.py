@@ -11,7 +11,7 @@ from smg.errors import SmgError
 from smg.networks import NetworkConfig, bottleneck_features, build_network
 from smg.networks.features import bottleneck_map
 from smg.replay.features import foreground_features, subject_features
-from smg.replay.selection import score, select
+from smg.replay.selection import POLICIES, score, select
 from tests.toys import OPTIONS, subject
 
 EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)
@@ -105,3 +105,16 @@ class Tokens(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(x)
+
+
+@pytest.mark.parametrize("name", ["random", "representative", "comprehensive", "k-center"])
+def test_none_is_none_and_nobody_is_kept_twice(name: str) -> None:
+    assert select(name, FEATURES, [], count=0).chosen == ()
+    assert sorted(select(name, torch.ones(3, 2), [], count=3).chosen) == [0, 1, 2]
+    assert sorted(select(name, FEATURES, [], count=9).chosen) == [0, 1, 2]
+
+
+def test_a_policy_of_ones_own_that_keeps_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "greedy", lambda candidates, count: list(range(len(candidates.features))))
+    with pytest.raises(SmgError, match=r"policy 'greedy' chose \[0, 1, 2\], where 2 different ones were asked for"):
+        select("greedy", FEATURES, [], count=2)
