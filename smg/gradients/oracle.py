@@ -115,7 +115,7 @@ class Oracle:
         return self.scale(gradient)
 
     def _turns(self, batch: Batch) -> Iterator[tuple[Samples, int, float]]:
-        """This process's rows, as many at a time as fit: the first one's number, and the weight in the mean over all."""
+        """This process's rows, as many at a time as fit: the first one's number, the weight in the mean over all."""
         size = distributed.get_world_size() if distributed.is_initialized() else 1
         rank = distributed.get_rank() if distributed.is_initialized() else 0
         mine = range(rank * len(batch) // size, (rank + 1) * len(batch) // size)

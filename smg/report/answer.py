@@ -29,7 +29,7 @@ def verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
                        for m in ("BM", "BT", "FM"))  # fmt: skip
     hero = _best(kept)
     return Verdict(
-        sentence=" ".join(filter(None, [_summary(kept, lost, new, stream), _caution(kept, table)])),
+        sentence=" ".join(filter(None, [_summary(kept, lost, new, stream), _caution(kept, new, table)])),
         forgot=_forgot(lost, hero, stream["order"]),
         elsewhere=_elsewhere(new, hero, stream["unseen"]),
         forgot_figure=_signed(lost[hero].mean or 0.0) if hero in lost else "",
@@ -48,30 +48,36 @@ def _summary(kept: dict[str, Cell], lost: dict[str, Cell], new: dict[str, Cell],
     if len(kept) == 1:
         there = f", and {_percent(new[hero])} on {unseen}, which it never saw" if hero in new else ""
         return f"{hero} ends with a mean DSC of {_percent(kept[hero])} over the sites it learned{there}."
-    both = hero == traveller
-    first = f"{hero} remembers best: a mean DSC of {_percent(kept[hero])} over the sites it learned"
+    first = f"In memory {hero} has the highest mean, a DSC of {_percent(kept[hero])} over the sites it learned"
     if not new:
         return f"{first}."
     travels = f"{_percent(new[traveller])} on {unseen}, a site it never saw"
-    second = f", and is best elsewhere too: {travels}" if both else f"; {traveller} does best elsewhere: {travels}"
+    second = f", and elsewhere too: {travels}" if hero == traveller else f"; elsewhere {traveller} has: {travels}"
     worst = min(lost, key=lambda name: lost[name].mean or 0.0) if lost else ""
     fell = worst not in ("", hero) and (lost[worst].mean or 0.0) < 0
     third = f" {worst} forgets most: {_points(lost[worst].mean)} of DSC." if fell else ""
     return f"{first}{second}.{third}"
 
 
-def _caution(kept: dict[str, Cell], table: StreamTable) -> str:
+def _caution(kept: dict[str, Cell], new: dict[str, Cell], table: StreamTable) -> str:
     """What keeps a reader from more than the numbers bear."""
     if max(len(seeds) for seeds in table.seeds.values()) < 2:
         return "One seed each: what is chance and what is merit cannot be told apart yet." if len(kept) > 1 else ""
-    ranked = sorted(kept, key=lambda name: -(kept[name].mean or 0.0))
+    leads = [lead for place, cells in (("In memory", kept), ("elsewhere", new)) if (lead := _narrow_lead(place, cells))]
+    if not leads:
+        return ""
+    told = "; ".join(leads)
+    return f"{told[0].upper()}{told[1:]}: within the spread over seeds."
+
+
+def _narrow_lead(place: str, cells: dict[str, Cell]) -> str:
+    """Of the first over the second, where it is less than either's standard deviation over seeds."""
+    ranked = sorted(cells, key=lambda name: -(cells[name].mean or 0.0))
     if len(ranked) < 2:
         return ""
-    one, two = kept[ranked[0]], kept[ranked[1]]
+    one, two = cells[ranked[0]], cells[ranked[1]]
     lead, spread = (one.mean or 0.0) - (two.mean or 0.0), max(one.spread or 0.0, two.spread or 0.0)
-    if lead >= spread:
-        return ""
-    return f"In memory {ranked[0]} leads {ranked[1]} by {lead:.1f} points, which is within the spread over seeds."
+    return f"{place} {ranked[0]} leads {ranked[1]} by {_points(lead)}" if lead < spread else ""
 
 
 def _forgot(lost: dict[str, Cell], hero: str, order: Sequence[str]) -> str:

@@ -23,8 +23,8 @@ def said(*runs: Run) -> Any:
 
 def test_one_method_best_at_both() -> None:
     told = said(run("finetune", 0, 0.60, -0.30, 0.70), run("sga+c", 0, 0.80, -0.05, 0.75))
-    assert told.sentence.startswith("sga+c remembers best: a mean DSC of 80.0 %")
-    assert "is best elsewhere too: 75.0 % on F" in told.sentence
+    assert told.sentence.startswith("In memory sga+c has the highest mean, a DSC of 80.0 %")
+    assert "and elsewhere too: 75.0 % on F" in told.sentence
     assert "One seed each" in told.sentence
     assert told.forgot == "sga+c lost 5.0 points of DSC on the earlier sites; finetune lost 30.0 points."
     assert told.forgot_figure == "−5.0 points"
@@ -33,7 +33,7 @@ def test_one_method_best_at_both() -> None:
 
 def test_another_best_elsewhere_is_named() -> None:
     told = said(run("jm", 0, 0.60, -0.30, 0.79), run("sga+c", 0, 0.80, -0.05, 0.75))
-    assert "jm does best elsewhere: 79.0 %" in told.sentence
+    assert "; elsewhere jm has: 79.0 %" in told.sentence
     assert told.elsewhere.endswith("jm does better there: 79.0 %.")
 
 
@@ -41,13 +41,22 @@ def test_a_lead_within_the_spread_is_called_so() -> None:
     near = [run("jm", s, 0.78 + 0.04 * s, -0.1, 0.7) for s in (0, 1)]
     far = [run("jm", s, 0.58 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]
     ours = [run("sga", s, 0.81 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]
-    assert "sga leads jm by 1.1 points, which is within the spread over seeds" in said(*near, *ours).sentence
+    assert "In memory sga leads jm by 1.1 points: within the spread over seeds." in said(*near, *ours).sentence
     assert "within the spread" not in said(*far, *ours).sentence
+
+
+def test_so_is_a_lead_elsewhere() -> None:
+    ours = [run("sga", s, 0.81, -0.1, 0.7 + 0.04 * s) for s in (0, 1)]
+    near = [run("jm", s, 0.78, -0.1, 0.71) for s in (0, 1)]
+    assert "Elsewhere sga leads jm by 1.0 point: within the spread over seeds." in said(*near, *ours).sentence
+    both = [run("gem", s, 0.80 + 0.03 * s, -0.1, 0.5) for s in (0, 1)]
+    told = "In memory gem leads sga by 0.5 points; elsewhere sga leads jm by 1.0 point: within the spread over seeds."
+    assert told in said(*both, *near, *ours).sentence
 
 
 def test_bounds_are_no_rivals() -> None:
     told = said(run("pooled", 0, 0.95, 0.0, 0.9), run("sga", 0, 0.8, -0.05, 0.75), run("jm", 0, 0.7, -0.1, 0.6))
-    assert told.sentence.startswith("sga remembers best")
+    assert told.sentence.startswith("In memory sga has the highest mean")
 
 
 def test_without_an_unseen_site_it_does_not_claim_one() -> None:
