@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def digest(*parts: object) -> int:
     """A 64-bit number that is a function of the parts alone: the same on every machine, in every process."""
     text = "\x1f".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:8], "little")
 
 
 def numpy_generator(purpose: str, *place: int) -> np.random.Generator:

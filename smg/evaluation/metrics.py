@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
+from scipy.spatial import cKDTree
 
 from smg.sites.formats import Array
 
@@ -32,11 +33,14 @@ class Metrics:
     volume_difference: float  # predicted minus true
 
 
-def measure(predicted: Array, truth: Array, spacing: tuple[float, float, float]) -> Metrics:
-    """All metrics of a predicted mask; `spacing` in mm along the arrays' own axes."""
+def measure(predicted: Array, truth: Array, spacing: tuple[float, float, float], steps: Array | None = None) -> Metrics:
+    """All metrics of a predicted mask; `spacing` in mm along the arrays' own axes.
+
+    steps: where the axes are not at right angles, what a step along each of them is in mm, as rows.
+    """
     predicted, truth = predicted.astype(bool), truth.astype(bool)
-    there, back = surface_distances(predicted, truth, spacing)
-    voxel = float(np.prod(spacing)) / 1000
+    there, back = surface_distances(predicted, truth, spacing, steps)
+    voxel = (float(np.prod(spacing)) if steps is None else float(abs(np.linalg.det(steps)))) / 1000
     volume = float(np.count_nonzero(predicted) - np.count_nonzero(truth)) * voxel
     if not (len(there) and len(back)):
         none = float("nan")
@@ -58,12 +62,17 @@ def dice(a: Array, b: Array) -> float:
     return float(2 * np.count_nonzero(a & b) / total) if total else 1.0
 
 
-def surface_distances(a: Array, b: Array, spacing: tuple[float, float, float]) -> tuple[Array, Array]:
+def surface_distances(
+    a: Array, b: Array, spacing: tuple[float, float, float], steps: Array | None = None
+) -> tuple[Array, Array]:
     """From each voxel of a's surface to the nearest of b's, and the other way; empty where either mask is."""
     if not a.any() or not b.any():
         return np.empty(0), np.empty(0)
     (box,) = ndimage.find_objects((a | b).astype(np.uint8))  # all surfaces lie in it, so nothing outside is needed
     surface_a, surface_b = _surface(a[box]), _surface(b[box])
+    if steps is not None:  # a distance transform's axes are at right angles
+        points_a, points_b = (np.argwhere(surface) @ steps for surface in (surface_a, surface_b))
+        return cKDTree(points_b).query(points_a)[0], cKDTree(points_a).query(points_b)[0]
     to_b = ndimage.distance_transform_edt(~surface_b, sampling=spacing)[surface_a]
     to_a = ndimage.distance_transform_edt(~surface_a, sampling=spacing)[surface_b]
     return to_b, to_a

@@ -51,7 +51,7 @@ def by_class(predicted: np.ndarray, truth: Volume, options: Preparation) -> dict
     labels = options.labels.index(truth.array)
     i, j, k = truth.spacing
     names = options.labels.names
-    return {name: measure(predicted == n, labels == n, (k, j, i)) for n, name in enumerate(names, start=1)}
+    return {name: measure(predicted == n, labels == n, (k, j, i), truth.steps) for n, name in enumerate(names, start=1)}
 
 
 def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation, largest_component: bool = True) -> float:

@@ -22,7 +22,7 @@ NOWHERE = Path()  # an exemplar has no file
 
 def alias(seed: int, site: str, case: str) -> str:
     """A name that its hospital can find out and nobody else: a hash of seed, site and case."""
-    return hashlib.sha256(f"alias/{seed}/{site}/{case}".encode()).hexdigest()[:8]
+    return hashlib.sha256(f"alias/{seed}/{site}/{case}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def choose(

@@ -114,7 +114,7 @@ class Predictor:
         distances = self.familiar.distances(moments)
         classes = mask_of(scores, grid, self.config.largest_component)
         mask = Volume(self.config.preparation.labels.values(classes), grid.affine)
-        millilitres = np.count_nonzero(classes) * float(np.prod(mask.spacing)) / 1000
+        millilitres = np.count_nonzero(classes) * mask.voxel / 1000
         return Prediction(mask, distances, nearest(distances), self.familiar.unlike(distances), millilitres)
 
 

@@ -19,6 +19,8 @@ from smg.learner.learner import Learner, versions
 from smg.learner.processes import first_process, meet
 from smg.learner.round import Told
 from smg.methods import Step
+from smg.prepare.site import prepare_site
+from smg.sites.check import doubled
 from smg.sites.site import Site
 from smg.sites.split import Split, load_splits, save_splits, split_site
 
@@ -63,6 +65,7 @@ class Stream:
             return self._run(folder)
 
     def _run(self, folder: Path) -> dict[str, Any]:
+        self._refuse_doubles()
         splits = self.splits or {name: split_site(self.sites[name], self.config.seed) for name in self.rounds}
         self._check_splits(folder / "split.json", splits)
         learner = self._learner(folder)
@@ -88,6 +91,20 @@ class Stream:
             write_json(folder / "results.json", results)
         tell({"event": "end", "measures": results["measures"]})
         return results
+
+    def _refuse_doubles(self) -> None:
+        """One scan at two sites would be learned at one and tested, as if unseen, at the other."""
+        here = {name: self.sites[name] for name in self.rounds}
+        prepared = [p for site in here.values() for p in prepare_site(site, self.config.preparation, self.leave_out)]
+        faults = doubled((p.subject, p.content) for p in prepared)
+        if faults and not self.leave_out:
+            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+            raise SmgError(f"{faults[0]}{more}; --leave-out goes on without the second")
+        left = {(fault.site, fault.subject) for fault in faults}
+        self.sites = self.sites | {
+            name: site.keep({s.case for s in site.subjects if (name, s.case) not in left})
+            for name, site in here.items()
+        }
 
     def _check_splits(self, path: Path, splits: dict[str, Split]) -> None:
         """A run goes on with the parts it began with: what it trained on must not be tested on."""

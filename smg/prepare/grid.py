@@ -87,7 +87,9 @@ class Grid:
         """
         _, rows, columns = self.axial_shape
         if prepared.ndim == 4:
-            mask = resize(prepared, rows, columns).argmax(axis=1).astype(np.uint8)
+            mask = np.empty((len(prepared), rows, columns), np.uint8)
+            for decided, scores in zip(mask, prepared, strict=True):  # one by one: all would take twelve scans' memory
+                decided[:] = resize(scores, rows, columns).argmax(axis=0)
         else:
             mask = resize_classes(prepared, rows, columns)
         return np.ascontiguousarray(self.orientation.stored(mask))

@@ -32,7 +32,7 @@ class Examined:
     image: Volume | None = None
     mask: Volume | None = None
     classes: Array | None = None  # the mask as class indices
-    content: str = ""  # a hash of the voxels: equal for one scan kept twice, under any name or compression
+    content: str = ""  # equal for one scan kept twice
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -54,7 +54,7 @@ def examine(
 
     found.image, found.mask = read(subject.image), read(subject.mask)
     if found.image is not None:
-        found.content = hashlib.sha256(np.ascontiguousarray(found.image.array).data).hexdigest()
+        found.content = content_of(found.image)
         if reason := image_fault(found.image.array):
             fault(subject.image, reason)
     if found.mask is not None:
@@ -69,6 +69,12 @@ def examine(
         if reason := same_grid(found.image, found.mask):
             fault(subject.mask, f"image and mask grids differ: {reason}")
     return found
+
+
+def content_of(scan: Volume) -> str:
+    """A hash of the voxels, equal under any name, format, orientation of the file, and kind of number."""
+    axial = np.ascontiguousarray(scan.axial(), np.float32)
+    return hashlib.sha256(repr(axial.shape).encode() + axial.tobytes()).hexdigest()
 
 
 def image_fault(array: Array) -> str | None:

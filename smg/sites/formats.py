@@ -65,7 +65,7 @@ def nifti_header(path: Path) -> Header:
 def nifti_array(path: Path, header: Header) -> Array:
     parsed: nib.Nifti1Header = header.own
     start = max(int(parsed.get_data_offset()), 544 if int(parsed["sizeof_hdr"]) == 540 else 352)  # behind the header
-    data = _inflate(path, start + header.bytes)
+    data = _inflate(path, start + header.bytes, to_the_end=True)
     if len(data) < start + header.bytes:
         raise Truncated(f"cut short: {max(len(data) - start, 0)} of the {header.bytes} bytes its header announces")
     raw = np.frombuffer(data, parsed.get_data_dtype(), offset=start, count=int(np.prod(header.shape)))
@@ -99,8 +99,11 @@ def write_nifti(path: Path, array: Array, affine: Array, like: Header | None = N
     image.to_filename(path)
 
 
-def _inflate(path: Path, length: int) -> bytes:
-    """The first `length` bytes of a file, unpacked if it is gzipped; fewer only where the file ends before."""
+def _inflate(path: Path, length: int, to_the_end: bool = False) -> bytes:
+    """The first `length` bytes of a file, unpacked if it is gzipped; fewer only where the file ends before.
+
+    to_the_end: unpack what follows too, and forget it: the checksum stands behind it.
+    """
     with path.open("rb") as file:
         if file.read(2) != GZIP:
             file.seek(0)
@@ -117,8 +120,9 @@ def _inflate(path: Path, length: int) -> bytes:
                     if packed[:2] != GZIP:
                         break
                     unpacker = decompressobj(wbits=31)
-            if have == length and not unpacker.eof:  # the checksum stands behind the last voxel
-                unpacker.decompress(unpacker.unconsumed_tail + file.read(64), 1)
+            while to_the_end and have == length and not unpacker.eof and (packed := packed or file.read(1 << 20)):
+                unpacker.decompress(packed, 1 << 20)
+                packed = unpacker.unconsumed_tail
         except IsalError:  # type: ignore[misc]
             raise Truncated("its bytes do not unpack: the file is corrupt") from None
     return b"".join(parts)
@@ -160,7 +164,9 @@ def _nifti_geometry(header: nib.Nifti1Header) -> Header:
     if header["sform_code"] > 0:
         affine = header.get_sform()
     elif header["qform_code"] > 0:
-        affine = _sensible(header.get_qform)
+        sound = header.copy()
+        sound["pixdim"][0] = -1 if header["pixdim"][0] < 0 else 1  # the standard takes 0, as old files have it, for 1
+        affine = _sensible(sound.get_qform)
     else:  # spacing alone: the scan lies as it is stored, which is how ITK has it
         affine = RAS_TO_LPS @ np.diag([*header["pixdim"][1:4].astype(float), 1.0])
     scale = TO_MILLIMETRES.get(int(header["xyzt_units"]) & 7, 1.0)
@@ -185,6 +191,8 @@ def itk_header(path: Path) -> Header:
     no_scan = "not a scan that can be read, or cut short"
     if path.suffix.lower() in META and not _meta_is_sound(_meta_fields(path)[0]):
         raise Truncated(no_scan)  # MetaImage's library would print, too, what it misses
+    if path.suffix.lower() == ".nrrd":
+        _all_there(_nrrd_files(path))
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     with _itk_says(no_scan):
@@ -202,7 +210,8 @@ def itk_header(path: Path) -> Header:
 def itk_array(path: Path, header: Header) -> Array:
     import SimpleITK as sitk
 
-    if path.suffix.lower() in META and (array := _meta_array(path, header)) is not None:
+    array = _meta_array(path, header) if path.suffix.lower() in META else _nrrd_array(path, header)
+    if array is not None:
         return array
     with _itk_says(FEWER):
         return sitk.GetArrayFromImage(sitk.ReadImage(str(path))).reshape(header.shape)
@@ -302,8 +311,9 @@ def source_files(path: Path) -> list[Path]:
     """Every file whose bytes make up the scan: a change in any of them is a change of the scan."""
     if path.is_dir():
         return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-    if path.suffix.lower() == ".mhd":
-        return [path, *(file for file in _meta_files(path) if file.is_file())]
+    if path.suffix.lower() in (".mhd", ".nrrd"):
+        named = _meta_files(path) if path.suffix.lower() == ".mhd" else _nrrd_files(path)
+        return [path, *(file for file in named if file.is_file())]
     return [path]
 
 
@@ -322,6 +332,12 @@ def _meta_files(path: Path) -> list[Path]:
     else:
         names = [named]
     return [path.parent / name for name in names if name and name.upper() != "LOCAL"]
+
+
+def _all_there(files: list[Path]) -> None:
+    for file in files:
+        if not file.is_file():
+            raise SmgError(f"its voxels are in {file.name}, which is not there; copy both")
 
 
 def _meta_fields(path: Path) -> tuple[dict[str, str], int]:
@@ -361,9 +377,7 @@ def _meta_array(path: Path, header: Header) -> Array | None:
     """
     fields, length = _meta_fields(path)
     files, skipped = _meta_files(path), int(fields.get("headersize", "0"))
-    for file in files:
-        if not file.is_file():
-            raise SmgError(f"its voxels are in {file.name}, which is not there; copy both")
+    _all_there(files)
     if not _meta_says(fields, "binarydata", "true"):
         told = b" ".join(file.read_bytes() for file in files) if files else path.read_bytes()[length:]
         if len(told.split()) < np.prod(header.shape):
@@ -376,8 +390,13 @@ def _meta_array(path: Path, header: Header) -> Array | None:
         return None
     if len(files) > 1 or skipped:
         raise SmgError("its voxels are compressed piece by piece; convert it to one file, as .mha or .nii.gz")
-    packed = files[0].read_bytes() if files else path.read_bytes()[length:]
-    unpacker = decompressobj(wbits=47)  # zlib or gzip
+    big = _meta_says(fields, "binarydatabyteordermsb", fields.get("elementbyteordermsb", "false"))
+    return _unpacked(files[0].read_bytes() if files else path.read_bytes()[length:], header, big)
+
+
+def _unpacked(packed: bytes, header: Header, big_endian: bool) -> Array:
+    """The voxels of a zlib or gzip stream that holds them and nothing else, by its checksum."""
+    unpacker = decompressobj(wbits=47)
     try:
         data = unpacker.decompress(packed, header.bytes)
         if len(data) == header.bytes and not unpacker.eof:  # the checksum stands behind the last voxel
@@ -386,6 +405,48 @@ def _meta_array(path: Path, header: Header) -> Array | None:
         raise Truncated(FEWER) from None
     if len(data) < header.bytes or not unpacker.eof:
         raise Truncated(FEWER)
-    big = _meta_says(fields, "binarydatabyteordermsb", fields.get("elementbyteordermsb", "false"))
-    stored = np.frombuffer(data, header.own.newbyteorder(">" if big else "<")).reshape(header.shape)
+    stored = np.frombuffer(data, header.own.newbyteorder(">" if big_endian else "<")).reshape(header.shape)
     return stored.astype(header.own, copy=False)
+
+
+def _nrrd_fields(path: Path) -> tuple[dict[str, str], list[str], int]:
+    """An NRRD header's fields, by their names in small letters, the lines of files it may list, and its length."""
+    fields: dict[str, str] = {}
+    listed, at = [], 0
+    for line in _head(path, 1 << 16).splitlines(keepends=True):
+        at += len(line)
+        text = os.fsdecode(line).strip()
+        if not text:
+            break
+        key, colon, value = text.partition(":")
+        if fields.get("data file", "").split()[:1] == ["LIST"]:
+            listed.append(text)
+        elif colon and not text.startswith("#") and not value.startswith("="):  # `key:=value` is the user's own
+            name = key.strip().lower()
+            fields["data file" if name == "datafile" else name] = value.strip()
+    return fields, listed, at
+
+
+def _nrrd_files(path: Path) -> list[Path]:
+    """The files that an NRRD header names for its voxels: none, one, a list, or a pattern with its numbers."""
+    fields, listed, _ = _nrrd_fields(path)
+    named = fields.get("data file", "")
+    if re.fullmatch(r"\S*%0?\d*d\S*( +-?\d+){3,4}", named):
+        pattern, first, last, step, *_ = named.split()
+        numbers = range(int(first), int(last) + (1 if int(step) > 0 else -1), int(step) or 1)
+        listed = [pattern % number for number in numbers]
+    elif named and not listed:
+        listed = [named]
+    return [path.parent / name for name in listed]
+
+
+def _nrrd_array(path: Path, header: Header) -> Array | None:
+    """The voxels of an NRRD that is gzipped in one piece, whose checksum ITK does not look at; None of any other."""
+    fields, _, length = _nrrd_fields(path)
+    files = _nrrd_files(path)
+    plain = fields.get("sizes", "").split() == [str(n) for n in header.shape[::-1]]
+    skips = any(fields.get(f"{unit} skip", "0") != "0" for unit in ("line", "byte"))
+    if fields.get("encoding", "").lower() not in ("gz", "gzip") or len(files) > 1 or skips or not plain:
+        return None
+    packed = files[0].read_bytes() if files else path.read_bytes()[length:]
+    return _unpacked(packed, header, fields.get("endian", "little").lower() == "big")

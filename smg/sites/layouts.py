@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -64,7 +65,7 @@ def _in_folder(path: Path) -> list[Site]:
 
 def _from_folder(folder: Path) -> Site | None:
     """The site this folder is, or None if it is none."""
-    name = canonical(folder.resolve().name)
+    name = canonical(Path(os.path.abspath(folder)).name)  # a link's own name, not that of what it leads to
     if (folder / "imagesTr").is_dir():
         return _from_nnunet(name, folder)
     for labels in ("labels", "masks"):
@@ -84,12 +85,15 @@ def _from_nnunet(name: str, folder: Path) -> Site:
 
 
 def _nnunet_values(description: Path) -> frozenset[int] | None:
-    """The label values that nnU-Net's dataset.json lists: `{"background": 0, "prostate": 1, "region": [1, 2]}`."""
+    """The label values that nnU-Net's dataset.json lists: `{"background": 0, "prostate": 1, "region": [1, 2]}`.
+
+    Its `ignore` is no class: a mask that has such voxels is a fault, until someone says what they are.
+    """
     if not description.is_file():
         return None
     try:
         labels = json.loads(description.read_text())["labels"]
-        values = [v if isinstance(v, list) else [v] for v in labels.values()]
+        values = [v if isinstance(v, list) else [v] for name, v in labels.items() if name != "ignore"]
         return frozenset(int(v) for group in values for v in group)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise SmgError(f"{description}: not a dataset.json of nnU-Net v2 (no usable 'labels')") from None

@@ -84,7 +84,7 @@ def given_split(site: Site, splits: dict[str, Split], path: Path) -> Split:
 
 
 def _rank(seed: int, identity: str) -> str:
-    return hashlib.sha256(f"{seed}/{identity}".encode()).hexdigest()
+    return hashlib.sha256(f"{seed}/{identity}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def twice(names: Iterable[Name]) -> list[Name]:

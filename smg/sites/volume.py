@@ -61,6 +61,18 @@ class Volume:
         i, j, k = np.linalg.norm(self.affine[:3, :3], axis=0).tolist()
         return i, j, k
 
+    @property
+    def steps(self) -> Array | None:
+        """Where axes are not at right angles: the millimetres, as rows, that a step along k, j and i goes."""
+        steps = self.affine[:3, :3].T[::-1]
+        unit = steps / np.linalg.norm(steps, axis=1, keepdims=True)
+        return steps if np.abs(unit @ unit.T - np.eye(3)).max() > 1e-4 else None
+
+    @property
+    def voxel(self) -> float:
+        """Cubic millimetres of a voxel."""
+        return float(np.prod(self.spacing)) if self.steps is None else float(abs(np.linalg.det(self.affine[:3, :3])))
+
     @cached_property
     def orientation(self) -> Orientation:
         return Orientation.of(self.affine)
@@ -125,14 +137,12 @@ def read_volume(path: Path, limit: int = LIMIT) -> Volume:
 def write_volume(path: Path, volume: Volume, like: Path | None = None) -> None:
     """Write a volume, format by suffix, with a fresh header: no field of any source is carried over.
 
-    The file appears whole or not at all. A sheared grid can only be written as NIfTI. `like` is the scan on whose grid
-    the volume lies: where both are NIfTI, its geometry is told in the same words.
+    The file appears whole or not at all. `like` is the scan on whose grid the volume lies: where both are NIfTI, its
+    geometry is told in the same words.
     """
     suffix = scan_suffix(path)
     if suffix is None:
         raise SmgError(f"{path}: cannot tell a format from this name; end it in one of {' '.join(SUFFIXES)}")
-    if suffix not in formats.NIFTI and _sheared(volume.affine):
-        raise SmgError(f"{path}: the scan's grid is sheared, which only NIfTI can hold; end the name in .nii.gz")
     array = np.ascontiguousarray(volume.array)
     with _naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -173,11 +183,6 @@ def _counted(n: int) -> str:
 
 def _usable(affine: Array) -> bool:
     return bool(np.isfinite(affine).all() and abs(np.linalg.det(affine[:3, :3])) > 1e-9)
-
-
-def _sheared(affine: Array) -> bool:
-    unit = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
-    return bool(np.abs(unit.T @ unit - np.eye(3)).max() > 1e-4)
 
 
 class _naming:

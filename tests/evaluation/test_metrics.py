@@ -109,3 +109,25 @@ def test_monai_and_medpy_agree_on_real_masks(real_data: Path) -> None:
         i, j, k = volume.spacing
         others(predicted, truth, (k, j, i))
         assert dice(truth, truth) == 1
+
+
+def test_on_a_sheared_grid_distances_and_volumes_are_the_patients() -> None:
+    """By brute force over the surfaces' voxels in millimetres."""
+    steps = np.array([[0.0, 3 * math.tan(math.radians(30)), 3.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])  # of k, j, i
+    a, b = box(2, 10, 4, 9, 3, 9), box(4, 11, 4, 11, 3, 9)
+    spacing = tuple(np.linalg.norm(steps, axis=1).tolist())
+    told = measure(a, b, spacing, steps)
+
+    def surface(mask: np.ndarray) -> np.ndarray:
+        padded = np.pad(mask, 1)
+        inner = np.all([np.roll(padded, step, axis) for step in (1, -1) for axis in range(3)], axis=0)
+        return np.argwhere(padded & ~inner) @ steps
+
+    apart = np.linalg.norm(surface(a)[:, None] - surface(b)[None], axis=2)
+    there, back = apart.min(axis=1), apart.min(axis=0)
+    assert told.asd == pytest.approx(np.concatenate([there, back]).mean())
+    assert told.hd95 == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
+    assert told.volume_difference == pytest.approx((int(a.sum()) - int(b.sum())) * 3.0 / 1000)
+    assert measure(a, b, spacing).asd > 1.02 * told.asd  # as if at right angles
+    straight = np.diag([3.0, 0.5, 0.7])
+    assert measure(a, b, (3.0, 0.5, 0.7), straight).asd == pytest.approx(measure(a, b, (3.0, 0.5, 0.7)).asd)

@@ -171,6 +171,38 @@ def test_a_model_made_in_the_meantime_is_not_overwritten(
 KINDS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16, torch.float64)
 
 
+def test_a_scan_at_two_sites_is_not_tested_as_if_unseen(data: Path, tmp_path: Path) -> None:
+    """Also where one of the two was turned round and stored as other numbers."""
+    sites = write_sites(tmp_path / "sites")
+    for suffix in ("", "_segmentation"):
+        source = read_volume(sites / "A" / f"Case01{suffix}.nii.gz")
+        turned = source.affine.copy()
+        turned[:3, 3] += turned[:3, 0] * (source.array.shape[2] - 1)
+        turned[:3, 0] *= -1
+        kind = np.float32 if not suffix else np.uint8
+        write_volume(sites / "C" / f"Case02{suffix}.nii.gz", Volume(source.array[:, :, ::-1].astype(kind), turned))
+    with pytest.raises(SmgError, match=r"C/Case02.nii.gz: the same scan twice.*A/Case01.nii.gz; --leave-out"):
+        tiny_stream(sites).run(tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+    stream = tiny_stream(sites)
+    stream.leave_out = True
+    results = stream.run(tmp_path / "run")
+    split = load_splits(tmp_path / "run" / "split.json")
+    assert sorted(case for part in split["C"].values() for case in part) == ["Case00", "Case01", "Case03"]
+    assert results["measures"]["dsc"]["FM"] is not None
+
+
+def test_a_case_whose_name_is_no_text_is_learned_like_any_other(tmp_path: Path) -> None:
+    site = write_site(tmp_path / "A", 5)
+    for suffix in ("", "_segmentation"):
+        (site / f"Case03{suffix}.nii.gz").rename(
+            Path(os.fsdecode(os.fsencode(site) + b"/Mu\xf1oz" + suffix.encode() + b".nii.gz"))
+        )
+    made = learner(tmp_path / "model")
+    assert sum(made.learn(Site.find(site))["subjects"].values()) == 5
+    assert len(made.evaluate(Site.find(site), "all")) == 5
+
+
 class Masked(torch.nn.Module):
     """A network with buffers of every kind that a state may have."""
 

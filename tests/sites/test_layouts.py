@@ -145,3 +145,26 @@ def test_one_site_under_two_names_is_refused(tmp_path: Path) -> None:
     write_site(tmp_path / "RUNMC", 1)
     with pytest.raises(SmgError, match=r"two of its folders are site RUNMC"):
         find_sites(tmp_path)
+
+
+def test_a_link_to_a_site_is_the_site_of_the_links_name(tmp_path: Path) -> None:
+    """What lies behind may be moved, and be called alike for two hospitals."""
+    for store in ("one", "two"):
+        write_site(tmp_path / store / "data", 2)
+        (tmp_path / "sites").mkdir(exist_ok=True)
+        (tmp_path / "sites" / f"Hospital {store}").symlink_to(tmp_path / store / "data")
+    assert list(find_sites(tmp_path / "sites")) == ["Hospital one", "Hospital two"]
+    assert Site.find(tmp_path / "sites" / "Hospital one").name == "Hospital one"
+
+
+def test_what_nnunet_ignores_is_no_class(tmp_path: Path) -> None:
+    site = write_site(tmp_path / "files", 1)
+    for kind, name in (("imagesTr", "a_0000"), ("labelsTr", "a")):
+        (tmp_path / "S" / kind).mkdir(parents=True)
+        source = site / ("Case00.nii.gz" if kind == "imagesTr" else "Case00_segmentation.nii.gz")
+        (tmp_path / "S" / kind / f"{name}.nii.gz").write_bytes(source.read_bytes())
+    for labels, values in (({"prostate": 1, "ignore": 2}, {0, 1}), ({"prostate": 2, "ignore": 1}, {0, 2})):
+        (tmp_path / "S" / "dataset.json").write_text(json.dumps({"labels": {"background": 0, **labels}}))
+        assert find_sites(tmp_path / "S")["S"].label_values == values
+    (fault,) = check_sites([Site.find(tmp_path / "S")], Labels()).faults
+    assert fault.reason == "label values that were not expected: 1"

@@ -99,7 +99,7 @@ def test_axial_spacing_follows_the_axes() -> None:
     assert np.allclose(volume.axial_spacing, (3.0, 0.7, 0.5))
 
 
-def test_sheared_nifti_is_read_and_only_nifti_can_hold_it(tmp_path: Path) -> None:
+def test_a_sheared_scan_is_read_and_its_masks_written_in_every_format(tmp_path: Path) -> None:
     sheared = np.diag([0.5, 0.6, 3.0, 1.0])
     sheared[0, 1] = 0.2
     array = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
@@ -108,10 +108,13 @@ def test_sheared_nifti_is_read_and_only_nifti_can_hold_it(tmp_path: Path) -> Non
         sitk.ReadImage(str(tmp_path / "s.nii.gz"))
     volume = read_volume(tmp_path / "s.nii.gz")
     assert np.array_equal(volume.array, array.transpose())
-    write_volume(tmp_path / "again.nii.gz", volume)
-    assert np.allclose(read_volume(tmp_path / "again.nii.gz").affine, volume.affine, atol=1e-5)
-    with pytest.raises(SmgError, match=r"sheared, which only NIfTI can hold"):
-        write_volume(tmp_path / "again.mha", volume)
+    for suffix in FORMATS:
+        write_volume(tmp_path / f"again{suffix}", volume)
+        again = read_volume(tmp_path / f"again{suffix}")
+        assert np.array_equal(again.array, volume.array)
+        assert np.allclose(again.affine, volume.affine, atol=1e-5)
+    assert volume.voxel == pytest.approx(0.5 * 0.6 * 3.0)  # a shear moves nothing out of a voxel
+    assert np.prod(volume.spacing) > 1.05 * volume.voxel
 
 
 @pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
@@ -486,3 +489,82 @@ def test_reading_leaves_standard_error_alone(tmp_path: Path, capfd: pytest.Captu
         time.sleep(0.001)
     reading.join()
     assert len(capfd.readouterr().err.splitlines()) == lines
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
+def test_a_file_with_a_wrong_bit_is_refused_or_read_as_it_was(tmp_path: Path, suffix: str) -> None:
+    """Also where the damage makes it unpack to more than its header announces."""
+    z, y, x = np.mgrid[:6, :48, :48]
+    noise = np.random.default_rng(0).normal(0, 20, x.shape)
+    array = (500 + 300 * np.sin(x / 9) * np.cos(y / 7) + 9 * z + noise).astype(np.int16)
+    path = tmp_path / f"scan{suffix}"
+    write_volume(path, Volume(array, np.eye(4)))
+    whole, refused = path.read_bytes(), 0
+    behind_the_header = 100 if suffix == ".nii.gz" else whole.index(b"\n\n") if suffix == ".nrrd" else 400
+    for place in np.linspace(behind_the_header + 40, len(whole) - 9, 150).astype(int):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x10
+        path.write_bytes(damaged)
+        try:
+            assert np.array_equal(read_volume(path).array, array), f"byte {place} of {len(whole)}"
+        except SmgError:
+            refused += 1
+    assert refused > 140
+
+
+def test_a_gzipped_file_of_more_than_its_voxels_or_of_many_members_is_read(tmp_path: Path) -> None:
+    image, _ = scan()
+    write_volume(tmp_path / "plain.nii", image)
+    plain = (tmp_path / "plain.nii").read_bytes()
+    half = len(plain) // 2
+    for packed in (
+        gzip.compress(plain + bytes(5_000_000)),
+        gzip.compress(plain[:half]) + gzip.compress(plain[half:]),
+        gzip.compress(plain) + b"more",
+    ):
+        (tmp_path / "s.nii.gz").write_bytes(packed)
+        assert np.array_equal(read_volume(tmp_path / "s.nii.gz").array, image.array)
+
+
+@pytest.mark.parametrize("sign", [0.0, 1.0, -1.0, 3.0])
+def test_an_old_qform_without_its_sign_is_read_as_others_read_it(tmp_path: Path, sign: float) -> None:
+    image = nib.Nifti1Image(np.arange(60, dtype=np.int16).reshape(3, 4, 5), np.diag([2.0, 3.0, 4.0, 1.0]))
+    image.set_sform(None, code=0)
+    image.set_qform(np.diag([2.0, 3.0, 4.0, 1.0]), code=1)
+    image.to_filename(tmp_path / "s.nii")
+    raw = bytearray((tmp_path / "s.nii").read_bytes())
+    raw[76:80] = np.float32(sign).tobytes()  # pixdim[0]
+    (tmp_path / "s.nii").write_bytes(raw)
+    theirs = sitk.ReadImage(str(tmp_path / "s.nii"))
+    ours = read_volume(tmp_path / "s.nii")
+    expected = np.array(theirs.GetDirection()).reshape(3, 3) * theirs.GetSpacing()
+    assert np.allclose(ours.affine[:3, :3], expected, atol=1e-5)
+
+
+NRRD = """NRRD0005
+type: short
+dimension: 3
+space: left-posterior-superior
+sizes: 5 4 6
+space directions: (1,0,0) (0,1,0) (0,0,2)
+space origin: (0,0,0)
+encoding: raw
+endian: little
+"""
+SLICES = [f"vox{number:02d}.raw" for number in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("named", "files"),
+    [("voxels.raw", ["voxels.raw"]), ("\n".join(["LIST 2", *SLICES]), SLICES), ("vox%02d.raw 1 6 1 2", SLICES)],
+)
+def test_the_files_an_nrrd_names_are_part_of_the_scan(tmp_path: Path, named: str, files: list[str]) -> None:
+    array = np.arange(6 * 4 * 5, dtype="<i2").reshape(6, 4, 5)
+    (tmp_path / "s.nrrd").write_text(f"{NRRD}data file: {named}\n")
+    for file, part in zip(files, np.array_split(array, len(files)), strict=True):
+        (tmp_path / file).write_bytes(part.tobytes())
+    assert np.array_equal(read_volume(tmp_path / "s.nrrd").array, array)
+    assert source_files(tmp_path / "s.nrrd") == [tmp_path / "s.nrrd", *(tmp_path / file for file in files)]
+    (tmp_path / files[0]).unlink()
+    with pytest.raises(SmgError, match=rf"its voxels are in {files[0]}, which is not there; copy both"):
+        read_volume(tmp_path / "s.nrrd")
