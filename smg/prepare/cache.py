@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from smg.errors import SmgError
 from smg.files import replacing
 from smg.prepare.grid import Grid
-from smg.sites.formats import Array, source_files
+from smg.sites.formats import Array
 from smg.sites.site import Subject
+from smg.sites.volume import source_files
 
 if TYPE_CHECKING:
     import torch

@@ -17,8 +17,9 @@ import numpy as np
 
 from smg.errors import SmgError
 from smg.files import folder_in
-from smg.sites import formats
-from smg.sites.formats import SUFFIXES, Array, Header
+from smg.sites import dicom, itk, nifti
+from smg.sites.formats import NIFTI, NRRD, SUFFIXES, Array, Header
+from smg.sites.itk_headers import meta_files, nrrd_files
 
 LIMIT = 2 << 30  # bytes of one scan, unpacked
 
@@ -98,20 +99,20 @@ def scan_suffix(path: Path) -> str | None:
 
 def is_scan(path: Path) -> bool:
     """A file in a format we read, or a folder that holds a DICOM series."""
-    return formats.is_dicom_folder(path) if path.is_dir() else scan_suffix(path) is not None
+    return dicom.is_dicom_folder(path) if path.is_dir() else scan_suffix(path) is not None
 
 
 def read_header(path: Path) -> Header:
     """Shape, geometry and unpacked size of a scan; no voxel is read."""
     with _naming(path):
         if path.is_dir():
-            header = formats.dicom_header(path)
+            header = dicom.read_header(path)
         elif not path.exists():
             raise SmgError("no such file")
         elif (suffix := scan_suffix(path)) is None:
             raise SmgError(f"not a scan: its name ends in none of {' '.join(SUFFIXES)}")
         else:
-            header = formats.nifti_header(path) if suffix in formats.NIFTI else formats.itk_header(path)
+            header = nifti.read_header(path) if suffix in NIFTI else itk.read_header(path)
         if len(header.shape) != 3:
             raise SmgError(f"has {_counted(len(header.shape))} dimensions; a scan has three")
         if not _usable(header.affine):
@@ -126,12 +127,22 @@ def read_volume(path: Path, limit: int = LIMIT) -> Volume:
         if header.bytes > limit:
             raise SmgError(f"unpacks to {header.bytes / 2**30:.1f} GiB, over the limit of {limit / 2**30:.1f} GiB")
         if path.is_dir():
-            array = formats.dicom_array(path, header)
-        elif scan_suffix(path) in formats.NIFTI:
-            array = formats.nifti_array(path, header)
+            array = dicom.read_array(path, header)
+        elif scan_suffix(path) in NIFTI:
+            array = nifti.read_array(path, header)
         else:
-            array = formats.itk_array(path, header)
+            array = itk.read_array(path, header)
     return Volume(array, header.affine)
+
+
+def source_files(path: Path) -> list[Path]:
+    """Every file whose bytes make up the scan: a change in any of them is a change of the scan."""
+    if path.is_dir():
+        return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    if path.suffix.lower() in (".mhd", *NRRD):
+        named = meta_files(path) if path.suffix.lower() == ".mhd" else nrrd_files(path)
+        return [path, *(file for file in named if file.is_file())]
+    return [path]
 
 
 def write_volume(path: Path, volume: Volume, like: Path | None = None) -> None:
@@ -148,11 +159,11 @@ def write_volume(path: Path, volume: Volume, like: Path | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     with _naming(path), folder_in(path.parent) as folder:
         temporary = folder / path.name
-        if suffix in formats.NIFTI:
-            alike = like is not None and scan_suffix(like) in formats.NIFTI and not like.is_dir()
-            formats.write_nifti(temporary, array, volume.affine, read_header(like) if like and alike else None)
+        if suffix in NIFTI:
+            alike = like is not None and scan_suffix(like) in NIFTI and not like.is_dir()
+            nifti.write(temporary, array, volume.affine, read_header(like) if like and alike else None)
         else:
-            formats.write_itk(temporary, array, volume.affine)
+            itk.write(temporary, array, volume.affine)
         made = sorted(folder.iterdir(), key=lambda p: p.name == path.name)  # the .mhd after the .zraw it names
         for file in made:
             os.replace(file, path.parent / file.name)

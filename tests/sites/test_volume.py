@@ -18,7 +18,6 @@ import SimpleITK as sitk
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from smg.errors import SmgError
-from smg.sites.formats import source_files
 from smg.sites.volume import (
     Orientation,
     Volume,
@@ -27,6 +26,7 @@ from smg.sites.volume import (
     read_header,
     read_volume,
     same_grid,
+    source_files,
     write_volume,
 )
 from tests.conftest import affine, scan

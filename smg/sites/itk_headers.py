@@ -1,0 +1,152 @@
+"""What MetaImage and NRRD headers say in words: which files hold the voxels, and whether all of them are there.
+
+SimpleITK reads these formats, but does not tell which files it reads, hands out whatever was in memory where voxels of
+a MetaImage are missing, and does not look at a gzipped NRRD's checksum.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+from isal.isal_zlib import IsalError, decompressobj
+
+from smg.errors import SmgError
+from smg.sites.formats import FEWER, Array, Header, Truncated, head
+
+
+def meta_files(path: Path) -> list[Path]:
+    """The files that a MetaImage header names: one, or a list of one a slice, or a pattern with its numbers."""
+    fields, _ = meta_fields(path)
+    named = fields.get("elementdatafile", "")
+    if named.upper().split()[:1] == ["LIST"]:
+        names = [os.fsdecode(line).strip() for line in path.read_bytes().splitlines()]
+        names = names[1 + max(n for n, line in enumerate(names) if line.lower().startswith("elementdatafile")) :]
+    elif re.fullmatch(r"\S*%0?\d*d\S*( +\d+){0,3}", named):
+        pattern, *numbers = named.split()
+        slices = (_meta_size(fields) or [1])[-1]
+        first, last, step = [*map(int, numbers), *(1, slices, 1)[len(numbers) :]]
+        names = [pattern % number for number in range(first, last + 1, max(step, 1))[:slices]]
+    else:
+        names = [named]
+    return [path.parent / name for name in names if name and name.upper() != "LOCAL"]
+
+
+def all_there(files: list[Path]) -> None:
+    for file in files:
+        if not file.is_file():
+            raise SmgError(f"its voxels are in {file.name}, which is not there; copy both")
+
+
+def meta_fields(path: Path) -> tuple[dict[str, str], int]:
+    """A MetaImage header's fields, by their names in small letters, and its length."""
+    fields, at = {}, 0
+    for line in head(path, 1 << 16).splitlines(keepends=True):
+        at += len(line)
+        key, separator, value = re.match(r"([^=:]*)([=:]?)(.*)", os.fsdecode(line).strip()).groups()  # type: ignore[union-attr]
+        if key and not separator:
+            break
+        fields[key.strip().lower()] = value.strip()
+        if key.strip().lower() == "elementdatafile":
+            break
+    return fields, at
+
+
+def _meta_says(fields: dict[str, str], key: str, otherwise: str) -> bool:
+    return fields.get(key, otherwise).lower() in ("true", "1", "yes")
+
+
+def _meta_size(fields: dict[str, str]) -> list[int]:
+    """Voxels along i, j, k; none where the header does not tell."""
+    words = fields.get("dimsize", "").split()
+    return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
+
+
+def meta_is_sound(fields: dict[str, str]) -> bool:
+    numbers = [fields.get("ndims", "3"), fields.get("headersize", "0").removeprefix("-")]
+    named = fields.get("elementdatafile") and fields.get("elementtype", "").startswith("MET_")
+    return bool(named and _meta_size(fields) and all(number.isdecimal() for number in numbers))
+
+
+def meta_array(path: Path, header: Header) -> Array | None:
+    """The voxels of a MetaImage that is compressed, and a look at the length of one that is not.
+
+    MetaImage's library hands out whatever was in memory where voxels are missing or do not unpack.
+    """
+    fields, length = meta_fields(path)
+    files, skipped = meta_files(path), int(fields.get("headersize", "0"))
+    all_there(files)
+    if not _meta_says(fields, "binarydata", "true"):
+        told = b" ".join(file.read_bytes() for file in files) if files else path.read_bytes()[length:]
+        if len(told.split()) < np.prod(header.shape):
+            raise Truncated(FEWER)
+        return None
+    if not _meta_says(fields, "compresseddata", "false"):
+        shortest = min((file.stat().st_size for file in files), default=path.stat().st_size - length)
+        if (shortest - max(skipped, 0)) * max(len(files), 1) < header.bytes:
+            raise Truncated(FEWER)
+        return None
+    if len(files) > 1 or skipped:
+        raise SmgError("its voxels are compressed piece by piece; convert it to one file, as .mha or .nii.gz")
+    big = _meta_says(fields, "binarydatabyteordermsb", fields.get("elementbyteordermsb", "false"))
+    return _unpacked(files[0].read_bytes() if files else path.read_bytes()[length:], header, big)
+
+
+def _unpacked(packed: bytes, header: Header, big_endian: bool) -> Array:
+    """The voxels of a zlib or gzip stream that holds them and nothing else, by its checksum."""
+    unpacker = decompressobj(wbits=47)
+    try:
+        data = unpacker.decompress(packed, header.bytes)
+        if len(data) == header.bytes and not unpacker.eof:  # the checksum stands behind the last voxel
+            unpacker.decompress(unpacker.unconsumed_tail, 1)
+    except IsalError:  # type: ignore[misc]
+        raise Truncated(FEWER) from None
+    if len(data) < header.bytes or not unpacker.eof:
+        raise Truncated(FEWER)
+    stored = np.frombuffer(data, header.own.newbyteorder(">" if big_endian else "<")).reshape(header.shape)
+    return stored.astype(header.own, copy=False)
+
+
+def _nrrd_fields(path: Path) -> tuple[dict[str, str], list[str], int]:
+    """An NRRD header's fields, by their names in small letters, the lines of files it may list, and its length."""
+    fields: dict[str, str] = {}
+    listed, at = [], 0
+    for line in head(path, 1 << 16).splitlines(keepends=True):
+        at += len(line)
+        text = os.fsdecode(line).strip()
+        if not text:
+            break
+        key, colon, value = text.partition(":")
+        if fields.get("data file", "").split()[:1] == ["LIST"]:
+            listed.append(text)
+        elif colon and not text.startswith("#") and not value.startswith("="):  # `key:=value` is the user's own
+            name = key.strip().lower()
+            fields["data file" if name == "datafile" else name] = value.strip()
+    return fields, listed, at
+
+
+def nrrd_files(path: Path) -> list[Path]:
+    """The files that an NRRD header names for its voxels: none, one, a list, or a pattern with its numbers."""
+    fields, listed, _ = _nrrd_fields(path)
+    named = fields.get("data file", "")
+    if re.fullmatch(r"\S*%0?\d*d\S*( +-?\d+){3,4}", named):
+        pattern, first, last, step, *_ = named.split()
+        numbers = range(int(first), int(last) + (1 if int(step) > 0 else -1), int(step) or 1)
+        listed = [pattern % number for number in numbers]
+    elif named and not listed:
+        listed = [named]
+    return [path.parent / name for name in listed]
+
+
+def nrrd_array(path: Path, header: Header) -> Array | None:
+    """The voxels of an NRRD that is gzipped in one piece, whose checksum ITK does not look at; None of any other."""
+    fields, _, length = _nrrd_fields(path)
+    files = nrrd_files(path)
+    plain = fields.get("sizes", "").split() == [str(n) for n in header.shape[::-1]]
+    skips = any(fields.get(f"{unit} skip", "0") != "0" for unit in ("line", "byte"))
+    if fields.get("encoding", "").lower() not in ("gz", "gzip") or len(files) > 1 or skips or not plain:
+        return None
+    packed = files[0].read_bytes() if files else path.read_bytes()[length:]
+    return _unpacked(packed, header, fields.get("endian", "little").lower() == "big")
