@@ -84,6 +84,7 @@ class Plan:
     seeds: tuple[int, ...] = ()  # none named: 0
     part: str = "test"
     settings: Tree = field(default_factory=dict)
+    words: Tree = field(default_factory=dict)  # settings of the command line, over those of the file and its methods
     data: Path | None = None
 
     def runs(self) -> list[PlannedRun]:
@@ -93,11 +94,14 @@ class Plan:
         if not self.methods:
             raise Misuse("no method is named: give --method NAME")
         return [
-            PlannedRun(name, stream_name, stream, configuration(self.settings, made, {"seed": seed}), self.part)
+            PlannedRun(name, stream_name, stream, self._configuration(made, seed), self.part)
             for seed in self.seeds or (0,)
             for stream_name, stream in self.streams.items()
             for name, made in self.methods.items()
         ]
+
+    def _configuration(self, made: Tree, seed: int) -> LearnerConfig:
+        return configuration(self.settings, made, self.words, {"seed": seed})
 
     def layer(self) -> Tree:
         """What it says of a single model: its settings, and method and seed where it names just one."""
@@ -150,6 +154,9 @@ def _ready(name: str) -> str:
 def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
     settings = {key: value for key, value in told.items() if key not in KEYS}
     for key in settings:
+        if not isinstance(key, str):
+            raise SmgError(f"{where}: no setting {key!r}; `smg settings` lists them")
+    for key in settings:
         if key not in LearnerConfig.model_fields and (
             close := get_close_matches(key, [*KEYS, *LearnerConfig.model_fields], 1)
         ):
@@ -160,6 +167,8 @@ def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
     if not isinstance(streams, dict):
         raise SmgError(f"{where}: streams are `NAME: {{order: [SITE, SITE, ...], unseen: SITE}}`")
     streams = dict(streams)
+    if "unseen" in told and "order" not in told:
+        raise SmgError(f"{where}: `unseen` goes with `order`; a stream of several names its own")
     if "order" in told:
         streams["stream"] = {"order": told["order"], "unseen": told.get("unseen")}
     part = told.get("part", "test")
@@ -173,7 +182,7 @@ def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
         raise SmgError(f"{where}: two methods are called {name!r}; give one of them another `name`")
     data = told.get("data")
     plan = Plan(
-        streams={str(name): _stream(stream, where) for name, stream in streams.items()},
+        streams={_folder_name(str(n), "stream", where): _stream(stream, where) for n, stream in streams.items()},
         methods=dict(named),
         seeds=_seeds(told.get("seeds", [] if seed is None else [seed]), where),
         part=part,
@@ -213,10 +222,16 @@ def _method(entry: Any, where: str) -> tuple[str, Tree]:
     if isinstance(entry, dict) and "method" in entry:
         made = dict(entry)
         name = str(made.pop("name", plain(str(made["method"]))))
-        if "/" in name or name.startswith("."):
-            raise SmgError(f"{where}: {name!r} cannot be a folder's name; name the method otherwise")
-        return name, made
+        if "seed" in made:
+            raise SmgError(f"{where}: a method has no seed of its own; `seeds: [0, 1, 2]` are those of all")
+        return _folder_name(name, "method", where), made
     raise SmgError(f"{where}: a method is a name, or `{{name: ..., method: ..., any setting: ...}}`, not {entry!r}")
+
+
+def _folder_name(name: str, what: str, where: str) -> str:
+    if not name or "/" in name or name.startswith("."):
+        raise SmgError(f"{where}: {name!r} cannot be a folder's name; name the {what} otherwise")
+    return name
 
 
 def _seeds(told: Any, where: str) -> tuple[int, ...]:

@@ -26,9 +26,11 @@ from smg.bench.plan import Plan, PlannedRun
 from smg.errors import SmgError
 from smg.files import locked, replacing, write_json
 from smg.learner.config import LearnerConfig
+from smg.learner.configure import over
 from smg.learner.events import Standing, standing
 
 POLL = 0.5  # seconds between two looks at the workers
+FAILURE = "failure.txt"  # what a run said that failed, in its folder
 PATIENCE = 15  # seconds a worker has for its last iteration and checkpoint
 Told = Callable[["Bench"], None]
 
@@ -125,18 +127,32 @@ class Bench:
     def _claim(self) -> None:
         """The plan, in the folder; more methods, streams and seeds may join it, but no other settings."""
         path = self.folder / "bench.json"
-        told = {"settings": self.plan.settings, "part": self.plan.part}
+        told = {"settings": over(self.plan.settings, self.plan.words), "part": self.plan.part}
         streams = [{"name": n, "order": list(s.order), "unseen": s.unseen} for n, s in self.plan.streams.items()]
         methods = [{"name": name, **made} for name, made in self.plan.methods.items()]
         seeds = set(self.plan.seeds or (0,))
+        runs = [str(run.folder(Path())) for run in self.plan.runs()]
         if path.exists():
             before = json.loads(path.read_text())
             for key, value in told.items():
                 if before[key] != value:
                     raise SmgError(f"{self.folder}: holds a bench with other {key}; give another --out")
-            streams, methods = _joined(before["streams"], streams), _joined(before["methods"], methods)
+            streams = self._joined("stream", before["streams"], streams)
+            methods = self._joined("method", before["methods"], methods)
             seeds |= set(before["seeds"])
-        write_json(path, told | {"streams": streams, "methods": methods, "seeds": sorted(seeds)})
+            runs += [run for run in before.get("runs", _all_of(before)) if run not in runs]
+        write_json(path, told | {"streams": streams, "methods": methods, "seeds": sorted(seeds), "runs": runs})
+
+    def _joined(self, what: str, before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Both, in the order they came; one name has one meaning."""
+        known = {one["name"]: one for one in before}
+        for one in now:
+            if known.setdefault(one["name"], one) != one:
+                raise SmgError(
+                    f"{self.folder}: holds a {what} called {one['name']!r} that is another; "
+                    f"give this one another name, or another --out"
+                )
+        return list(known.values())
 
     def _start(self, run: PlannedRun) -> Worker:
         folder = run.folder(self.folder)
@@ -187,16 +203,30 @@ class Bench:
         """The last line a failed process said; everything it said is in the run's folder."""
         worker.errors.seek(0)
         said = worker.errors.read().decode(errors="replace").strip()
-        (worker.run.folder(self.folder) / "failure.txt").write_text(said + "\n")
+        (worker.run.folder(self.folder) / FAILURE).write_text(said + "\n")
         if code < 0:
             name = signal.Signals(-code).name
             return f"killed by {name}" + (" (too little memory?)" if name == "SIGKILL" else "")
         return said.splitlines()[-1].removeprefix("smg: ") if said else f"exit {code}"
 
 
-def _joined(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Both, in the order they came; of one name the later."""
-    return list({one["name"]: one for one in [*before, *now]}.values())
+def _all_of(told: dict[str, Any]) -> list[str]:
+    """The runs of a bench.json that does not list them: every method on every stream with every seed."""
+    return [
+        f"{stream['name']}/{method['name']}/seed-{seed}"
+        for seed in told["seeds"]
+        for stream in told["streams"]
+        for method in told["methods"]
+    ]
+
+
+def planned_in(folder: Path) -> list[Path]:
+    """The folders of every run that the bench in a folder has planned; none where its bench.json is another's."""
+    try:
+        told = json.loads((folder / "bench.json").read_text())
+        return [folder / run for run in told.get("runs", _all_of(told))]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []
 
 
 def results_of(folder: Path) -> dict[str, Any] | None:

@@ -123,7 +123,7 @@ def _plan(
 ) -> Plan:
     """The file's plan, with what the command line says over it."""
     from smg.bench.plan import Plan, read_plan, stream_plan
-    from smg.learner.configure import from_words, over
+    from smg.learner.configure import from_words
 
     plan = read_plan(source) if source else Plan()
     if order:
@@ -140,8 +140,8 @@ def _plan(
     if "method" in given:
         plan = plan.only(methods=[str(given.pop("method"))])
     if "seed" in given:
-        plan = plan.only(seeds=[given.pop("seed")])
-    return replace(plan, settings=over(plan.settings, given))
+        plan = plan.only(seeds=[_seed(str(given.pop("seed")))])
+    return replace(plan, words=given)
 
 
 def _data(plan: Plan, given: Path | None) -> Path:
@@ -293,7 +293,8 @@ def write_tables(folder: Path) -> bool:
     tables = paper_tables(runs)
     for table in tables:
         counts = sorted({len(seeds) for seeds in table.seeds.values()})
-        print(f"{table.stream}, seeds: {'-'.join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))}")
+        seeds = "-".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
+        print(", ".join(filter(None, [table.stream, table.of, f"seeds: {seeds}"])))
         rows = [(name, *(cell.text(digits=d) for cell, d in cells(row))) for name, row in table.rows.items()]
         print_table(("", *columns()), rows)
     for suffix, written in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
@@ -315,6 +316,6 @@ def _list(words: str | None) -> list[str] | None:
 
 
 def _seed(word: str) -> int:
-    if not word.isdigit():
-        raise Misuse(f"--seeds: {word!r} is no whole number; give them as 0,1,2")
+    if not word.isdecimal():
+        raise Misuse(f"seed {word!r} is no whole number; `bench --seeds 0,1,2` takes several")
     return int(word)

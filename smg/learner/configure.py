@@ -111,9 +111,9 @@ def _check_keys(tree: Tree, model: type[BaseModel], above: tuple[str, ...]) -> N
     """A key that does not exist, with the one that was probably meant."""
     for key, value in tree.items():
         if key not in model.model_fields:
-            close = get_close_matches(key, model.model_fields, n=1)
+            close = get_close_matches(str(key), model.model_fields, n=1)
             meant = f"did you mean {'.'.join([*above, close[0]])}?" if close else "`smg settings` lists them"
-            raise Misuse(f"no setting {'.'.join([*above, key])!r}; {meant}")
+            raise Misuse(f"no setting {'.'.join([*above, str(key)])!r}; {meant}")
         inner = model.model_fields[key].annotation
         if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, BaseModel) and key != "augment":
             if key != "labels":

@@ -68,6 +68,8 @@ class Stream:
         self._refuse_doubles()
         splits = self.splits or {name: split_site(self.sites[name], self.config.seed) for name in self.rounds}
         self._check_splits(folder / "split.json", splits)
+        if not any(split[self.part] for split in splits.values()):
+            raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
         learner = self._learner(folder)
         tell = self._teller(folder)
         if first_process():
@@ -200,7 +202,7 @@ class Stream:
 
     def _matrix(self, rows: list[dict[str, Any]], metric: str, name: str) -> Matrix:
         matrix: Matrix = {}
-        for row_round in dict.fromkeys(row["round"] for row in rows):
+        for row_round in self.rounds:
             for site in self.rounds:
                 here = [r["classes"][name][metric] for r in rows if r["round"] == row_round and r["site"] == site]
                 mean, _ = mean_of(float("nan") if value is None else value for value in here)

@@ -27,7 +27,7 @@ def verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
     rivals = {name: row for name, row in table.rows.items() if name not in bounds} or table.rows
     kept, lost, new = ({n: r["dsc", m] for n, r in rivals.items() if r["dsc", m].mean is not None}
                        for m in ("BM", "BT", "FM"))  # fmt: skip
-    hero = _best(kept)
+    hero = _best(kept) or _best(new)
     return Verdict(
         sentence=" ".join(filter(None, [_summary(kept, lost, new, stream), _caution(kept, new, table)])),
         forgot=_forgot(lost, hero, stream["order"]),
@@ -43,7 +43,7 @@ def _best(cells: dict[str, Cell]) -> str:
 
 def _summary(kept: dict[str, Cell], lost: dict[str, Cell], new: dict[str, Cell], stream: dict[str, object]) -> str:
     if not kept:
-        return "No measure could be taken: no round was evaluated on every site."
+        return "Memory cannot be told: not every site that was learned has a test subject."
     hero, traveller, unseen = _best(kept), _best(new), stream["unseen"]
     if len(kept) == 1:
         there = f", and {_percent(new[hero])} on {unseen}, which it never saw" if hero in new else ""
@@ -81,8 +81,10 @@ def _narrow_lead(place: str, cells: dict[str, Cell]) -> str:
 
 
 def _forgot(lost: dict[str, Cell], hero: str, order: Sequence[str]) -> str:
-    if hero not in lost:
+    if len(order) < 2:
         return "Only one site was learned, so there was nothing to forget."
+    if hero not in lost:
+        return "This cannot be told: not every earlier site has a test subject."
     sites = "the earlier sites" if len(order) > 2 else f"site {order[0]}"
     told = f"{hero} {_moved(lost[hero])} of DSC on {sites}"
     ranked = sorted(lost, key=lambda name: lost[name].mean or 0.0)
@@ -95,8 +97,10 @@ def _forgot(lost: dict[str, Cell], hero: str, order: Sequence[str]) -> str:
 
 
 def _elsewhere(new: dict[str, Cell], hero: str, unseen: str | None) -> str:
-    if hero not in new:
+    if unseen is None:
         return "No site was kept unseen, so this cannot be told; name one with `--unseen`."
+    if hero not in new:
+        return f"This cannot be told: site {unseen} has no test subject."
     told = f"{hero} has a DSC of {_percent(new[hero])} on site {unseen}, which it never saw"
     best = _best(new)
     if best != hero:

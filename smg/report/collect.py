@@ -65,7 +65,8 @@ def collect(paths: Sequence[Path]) -> Material:
     models = [path for path in paths if (path / "model.json").is_file()]
     others = [path for path in paths if path not in models]
     runs = find_runs(others)
-    begun = {log.parent for path in others for log in path.rglob(LOG)} - {run.folder for run in runs}
+    finished = {run.folder.resolve() for run in runs}
+    begun = {log.parent.resolve() for path in others for log in path.rglob(LOG)} - finished
     if not runs and not models:
         more = f"; of {len(begun)} begun, `smg watch {paths[0]}` tells how they stand" if begun else ""
         raise SmgError(

@@ -77,7 +77,11 @@ def gallery(material: Material, data: Path, say: Callable[[str], None] = lambda 
         for site in dict.fromkeys([order[0], order[len(order) // 2 if len(order) > 2 else 0], unseen]):
             if site is not None:
                 say(f"  site {site}")
-                parts.append(_part(runs, data, site, told))
+                part = _part(runs, data, site, told)
+                if part.subjects:
+                    parts.append(part)
+                else:
+                    say(f"  site {site} has no test subject that all runs have: no picture")
     return Gallery(tuple(parts), seed)
 
 

@@ -30,7 +30,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from smg.report.runs import Run
-from smg.report.table import MEASURES, METRICS
+from smg.report.table import MEASURES, METRICS, in_markdown
 from smg.sites.labels import first_class
 
 Values = dict[str, dict[str, float]]  # site -> subject -> what a measure averages
@@ -193,7 +193,7 @@ def to_markdown(differences: Sequence[Difference], reference: str) -> str:
         lines += ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
         for method in dict.fromkeys(name for name, _, _ in here):
             cells = [_cell(here.get((method, metric, measure))) for metric in METRICS for measure in MEASURES]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
+            lines.append(f"| {in_markdown(method)} | " + " | ".join(cells) + " |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 

@@ -46,9 +46,8 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
         if not path.is_dir():
             raise SmgError(f"{path}: no such folder; give a run's or a bench's")
         for file in sorted(path.rglob("bench.json")):
-            told = json.loads(file.read_text())
-            for one in [*told["streams"], *told["methods"]]:
-                orders.setdefault(one["name"], len(orders))
+            for name in _names_in(file):
+                orders.setdefault(name, len(orders))
         for file in sorted(path.rglob("results.json")):
             found.setdefault(file.parent.resolve(), _read(file))
     _check_alike(found.values())
@@ -62,10 +61,25 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
     return sorted(found.values(), key=place)
 
 
+def _names_in(bench: Path) -> list[str]:
+    """Of a bench's streams and methods; another tool's file of that name has none for us."""
+    try:
+        told = json.loads(bench.read_text())
+        return [str(one["name"]) for one in [*told["streams"], *told["methods"]]]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
 def _check_alike(runs: Iterable[Run]) -> None:
-    """Runs of one name are one method's seeds; two experiments must not become one row of a table."""
+    """Runs of one name are one method's seeds, and all are of one part: else two experiments would become one table."""
     rows: dict[tuple[str, str], dict[int, Run]] = {}
+    parts: dict[str, Run] = {}
     for run in runs:
+        parts.setdefault(run.results.get("part", "test"), run)
+        if len(parts) > 1:
+            (one, first), (two, second) = parts.items()
+            folders = f"{first.folder} and {second.folder}"
+            raise SmgError(f"{folders}: measured on the {one} and on the {two} parts; report them apart")
         row = rows.setdefault((run.stream, run.name), {})
         if run.seed in row:
             both, why = row[run.seed], f"with seed {run.seed}"
@@ -73,7 +87,7 @@ def _check_alike(runs: Iterable[Run]) -> None:
             row[run.seed] = run
             both, why = next(iter(row.values())), "with different settings"
             told = both.results, run.results
-            if told[0].get("part") == told[1].get("part") and not _differ(*(r.get("config", {}) for r in told)):
+            if not _differ(*(r.get("config", {}) for r in told)):
                 continue
         raise SmgError(f"{both.folder} and {run.folder}: two runs called {run.name!r} {why}; report them apart")
 

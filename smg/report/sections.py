@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from smg.evaluation.measures import FORMULAS
-from smg.report.answer import verdict
+from smg.report.answer import Verdict, verdict
 from smg.report.buffer import exemplars, feature_map
 from smg.report.charts import draw_features, draw_measures, draw_series, draw_times, fill_matrices
 from smg.report.collect import Material, Model, Record, milliseconds_a_step, told_stream
@@ -19,8 +20,9 @@ from smg.report.curves import curve_of, draw_curves
 from smg.report.figures import Figures
 from smg.report.matrices import bounds_of, heat_rows, matrix_of, sites_of
 from smg.report.objective import COSINES, LOSSES, logged, rounds_begin
+from smg.report.runs import Run
 from smg.report.style import looks
-from smg.report.table import MEASURES, METRICS, Cell, cells, paper_tables
+from smg.report.table import MEASURES, METRICS, Cell, StreamTable, cells, paper_tables
 from smg.sites.labels import first_class
 
 Part = dict[str, Any]
@@ -37,12 +39,30 @@ def answer(material: Material) -> list[Part]:
     parts = []
     for table in paper_tables(material.runs):
         runs = [run for run in material.runs if run.stream == table.stream]
-        rows = [{"name": n, "seeds": len(table.seeds[n]), "cells": [_cell(c, d) for c, d in cells(row)]}
+        rows = [{"name": n, "seeds": _listed(table.seeds[n]), "cells": [_cell(c, d) for c, d in cells(row)]}
                 for n, row in table.rows.items()]  # fmt: skip
         seeds = sorted({seed for some in table.seeds.values() for seed in some})
-        title = told_stream(runs[0].results["stream"])
-        parts.append({"title": title, "verdict": verdict(table, runs), "rows": rows, "seeds": seeds})
+        title = ", ".join(filter(None, [told_stream(runs[0].results["stream"]), table.of]))
+        parts.append({"title": title, "verdict": _judged(table, runs), "rows": rows, "seeds": seeds,
+                      "even": table.even})  # fmt: skip
     return parts
+
+
+def _judged(table: StreamTable, runs: list[Run]) -> Verdict:
+    """By the seeds that all methods have, where some have more."""
+    if table.even:
+        return verdict(table, runs)
+    common = set.intersection(*(set(seeds) for seeds in table.seeds.values()))
+    if not common:
+        told = "The methods have no seed in common, so they cannot be compared yet."
+        return Verdict(told, told, told)
+    shared = [run for run in runs if run.seed in common]
+    made = verdict(paper_tables(shared)[0], shared)
+    return replace(made, sentence=f"By seed {_listed(sorted(common))}, which all methods have: {made.sentence}")
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, seeds))
 
 
 def _cell(cell: Cell, digits: int) -> Part:

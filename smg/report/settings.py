@@ -21,9 +21,19 @@ def flattened(tree: dict[str, Any], under: str = "") -> dict[str, str]:
 
 
 def shared_and_own(runs: Sequence[Run]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Settings equal in all runs; and for each method those that are not, the seed apart."""
-    configs = {run.name: flattened(run.results["config"]) for run in runs}
-    keys = sorted({key for config in configs.values() for key in config} - {"seed"})
+    """Settings equal in all runs; and for each method those that are not, the seed apart.
+
+    A method that has others on one stream than on another stands there once for each.
+    """
+    told: dict[str, dict[str, dict[str, str]]] = {}
+    for run in runs:
+        config = {key: value for key, value in flattened(run.results["config"]).items() if key != "seed"}
+        told.setdefault(run.name, {})[run.stream] = config
+    configs: dict[str, dict[str, str]] = {}
+    for name, by_stream in told.items():
+        alike = len({tuple(sorted(config.items())) for config in by_stream.values()}) == 1
+        configs |= {name if alike else f"{name}, {stream}": config for stream, config in by_stream.items()}
+    keys = sorted({key for config in configs.values() for key in config})
     shared = {
         key: next(iter(values))
         for key in keys

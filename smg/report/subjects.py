@@ -60,17 +60,17 @@ def _number(value: float | None, scale: float, digits: int) -> float | None:
 
 
 def failures(runs: Sequence[Run]) -> list[Failures]:
-    """Method by method, over its streams and seeds; every class counts."""
+    """Method by method, over its streams and seeds; of several classes one that fails is enough."""
     told = []
     for name in dict.fromkeys(run.name for run in runs):
         here = [
-            measured
+            list(row["classes"].values())
             for run in runs
             if run.name == name
             for row in run.results["subjects"]
             if row["round"] == run.results["stream"]["order"][-1]
-            for measured in row["classes"].values()
         ]
-        empty = sum(measured["asd"] is None for measured in here)
-        told.append(Failures(name, len(here), empty, sum((measured["dsc"] or 0.0) < 0.5 for measured in here)))
+        empty = sum(any(one["asd"] is None for one in classes) for classes in here)
+        poor = sum(any((one["dsc"] or 0.0) < 0.5 for one in classes) for classes in here)
+        told.append(Failures(name, len(here), empty, poor))
     return told

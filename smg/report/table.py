@@ -6,9 +6,10 @@ import csv
 import io
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smg.report.runs import Run
+from smg.sites.labels import first_class
 
 BOUNDS = ("pooled", "per-site")  # they see every site's data, or have a network for each: no rivals, but a scale
 MEASURES = ("BM", "BT", "FM", "FT")
@@ -39,6 +40,12 @@ class StreamTable:
     stream: str
     rows: dict[str, dict[tuple[str, str], Cell]]  # method -> (metric, measure) -> cell
     seeds: dict[str, tuple[int, ...]]
+    of: str = ""  # `class zone`, where there are several: the first is what is compared
+
+    @property
+    def even(self) -> bool:
+        """Whether all methods have the same seeds: else their means are no comparison."""
+        return len(set(self.seeds.values())) == 1
 
 
 def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
@@ -50,8 +57,14 @@ def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
         rows = {name: _row([run for run in here if run.name == name]) for name in names}
         seeds = {name: tuple(sorted(run.seed for run in here if run.name == name)) for name in names}
         bounds = {run.name for run in here if run.results["method"] in BOUNDS}
-        tables.append(StreamTable(stream, _with_best(rows, bounds), seeds))
+        table = StreamTable(stream, rows, seeds, _class_of(here[0]))
+        tables.append(replace(table, rows=_with_best(rows, bounds)) if table.even else table)
     return tables
+
+
+def _class_of(run: Run) -> str:
+    several = len(run.results.get("classes", {})) > 1
+    return f"class {first_class(run.results)}" if several else ""
 
 
 def _row(runs: Sequence[Run]) -> dict[tuple[str, str], Cell]:
@@ -96,11 +109,11 @@ def to_markdown(tables: Sequence[StreamTable]) -> str:
     """A GitHub table a stream; best in bold."""
     parts = []
     for table in tables:
-        lines = [f"**{table.stream.replace('|', 'unseen')}**, {_seeds(table)}", ""]
+        lines = [f"**{table.stream.replace('|', 'unseen')}**, {_about(table)}", ""]
         lines += ["| | " + " | ".join(columns()) + " |", "|---|" + "---:|" * len(columns())]
         for name, row in table.rows.items():
             texts = [f"**{c.text(digits=d)}**" if c.best else c.text(digits=d) for c, d in cells(row)]
-            lines.append(f"| {name} | " + " | ".join(texts) + " |")
+            lines.append(f"| {in_markdown(name)} | " + " | ".join(texts) + " |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
@@ -114,7 +127,7 @@ def to_latex(tables: Sequence[StreamTable]) -> str:
     ]
     lines += [" & " + " & ".join(heads) + r" \\", " & " + " & ".join(MEASURES * len(METRICS)) + r" \\"]
     for table in tables:
-        title = _escaped(f"{table.stream.replace('|', 'unseen')}, {_seeds(table)}")
+        title = _escaped(f"{table.stream.replace('|', 'unseen')}, {_about(table)}")
         lines += [r"\midrule", rf"\multicolumn{{{len(columns()) + 1}}}{{l}}{{\textit{{{title}}}}} \\"]
         for name, row in table.rows.items():
             texts = []
@@ -138,11 +151,20 @@ def to_csv(tables: Sequence[StreamTable]) -> str:
     return out.getvalue()
 
 
-def _seeds(table: StreamTable) -> str:
+def _about(table: StreamTable) -> str:
+    """The class, if there are several, and over how many seeds."""
     counts = sorted({len(seeds) for seeds in table.seeds.values()})
     told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{told} seed{'s' * (counts != [1])}" + (", mean ± sd" if counts != [1] else "")
+    seeds = f"{told} seed{'s' * (counts != [1])}" + (", mean ± sd" if counts != [1] else "")
+    uneven = "" if table.even else "; not the same for all, so nothing is in bold"
+    return ", ".join(filter(None, [table.of, seeds])) + uneven
+
+
+def in_markdown(text: str) -> str:
+    """A cell's text: a bar would end it."""
+    return text.replace("|", r"\|")
 
 
 def _escaped(text: str) -> str:
-    return "".join("\\" + c if c in "&%$#_{}" else c for c in text).replace("±", r"$\pm$")
+    special = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$"}
+    return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from smg.bench.workers import FAILURE, planned_in
 from smg.errors import SmgError
 from smg.files import left_alone
 from smg.learner.events import LOG, read_events
@@ -49,29 +50,24 @@ class Watched:
 
 
 def find_runs_begun(paths: Sequence[Path]) -> list[Path]:
-    """The folders of every run in or below these, by their logs."""
+    """The folders of every run in or below these, by their logs, or by what one said that failed without."""
     found: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
             raise SmgError(f"{path}: no such folder; give a run's or a bench's")
-        found |= dict.fromkeys(log.parent for log in sorted(path.rglob(LOG)))
+        found |= dict.fromkeys(file.parent for name in (LOG, FAILURE) for file in sorted(path.rglob(name)))
     return list(found)
 
 
-def planned(paths: Sequence[Path]) -> int:
-    """How many runs the benches in or below these folders hold, begun or not."""
-    count = 0
-    for path in paths:
-        for file in path.rglob("bench.json"):
-            told = json.loads(file.read_text())
-            count += len(told["streams"]) * len(told["methods"]) * len(told["seeds"])
-    return count
+def planned(paths: Sequence[Path]) -> set[Path]:
+    """The folders of the runs that the benches in or below these hold, begun or not."""
+    return {run for path in paths for file in path.rglob("bench.json") for run in planned_in(file.parent)}
 
 
 def watch_all(paths: Sequence[Path]) -> tuple[list[Watched], int]:
     """Every run that has begun, and how many of a bench are still to begin."""
-    runs = [watch(folder, paths) for folder in find_runs_begun(paths)]
-    waiting = max(0, planned(paths) - len(runs))
+    begun = find_runs_begun(paths)
+    runs, waiting = [watch(folder, paths) for folder in begun], len(planned(paths) - set(begun))
     if not runs and not waiting:
         raise SmgError(f"{paths[0]}: no run has begun there; start one with `smg run` or `smg bench`")
     return runs, waiting
@@ -94,9 +90,16 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
     }
     told |= {"rounds": rounds, "iterations": iterations, "said": _failure(folder)}
     silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT
-    state = "failed" if told["said"] else "stopped" if silent or left_alone(folder) else "under way"
+    stopped = (silent or left_alone(folder)) and not _to_be_taken_up(folder)
+    state = "failed" if told["said"] else "stopped" if stopped else "under way"
     made = Watched(label, state, **told)
     return made if made.over else Watched(label, state, **told, seconds_left=_left(steps, made))
+
+
+def _to_be_taken_up(folder: Path) -> bool:
+    """Whether a run that nobody is at work on belongs to a bench that is, which goes on with it in its turn."""
+    benches = [bench for bench in folder.parents[:3] if folder in planned_in(bench)]
+    return any((bench / "lock").is_file() and not left_alone(bench) for bench in benches)
 
 
 def _first(folder: Path) -> dict[str, Any]:
@@ -111,8 +114,8 @@ def _first(folder: Path) -> dict[str, Any]:
 
 def _failure(folder: Path) -> str:
     """The last line of what a failed run said, which its bench leaves; a log that went on since has outlived it."""
-    said = folder / "failure.txt"
-    if not said.is_file() or said.stat().st_mtime < (folder / LOG).stat().st_mtime:
+    said, log = folder / FAILURE, folder / LOG
+    if not said.is_file() or (log.is_file() and said.stat().st_mtime < log.stat().st_mtime):
         return ""
     return (said.read_text().strip() or "without a word").splitlines()[-1].removeprefix("smg: ")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_one_run_written_down_makes_the_same_run(tmp_path: Path) -> None:
         (again,) = read_plan(write(tmp_path, run.as_file())).runs()
         assert again.config == run.config
         assert (again.name, again.stream, again.part) == (run.name, run.stream, run.part)
+
+
+def test_what_the_command_line_says_is_over_the_file_and_its_methods(tmp_path: Path) -> None:
+    plan = replace(read_plan(write(tmp_path, GRID)), words={"options": {"inner": "sgd"}, "batch": 2})
+    sga = [run.config for run in plan.only(methods=["sga adam"]).runs()]
+    assert {(config.options["inner"], config.batch) for config in sga} == {("sgd", 2)}
+    one = replace(plan.only(methods=["sga adam"]), words={}).runs()[0]
+    written = replace(read_plan(write(tmp_path, one.as_file())), words={"options": {"gamma": 0.1}})
+    assert written.runs()[0].config.options == {"inner": "adam", "gamma": 0.1}
 
 
 def test_a_plan_can_be_cut_and_given_other_methods(tmp_path: Path) -> None:
@@ -114,6 +124,12 @@ def test_the_paper_s_configuration_is_the_paper_s() -> None:
         ("streams: [a, b]", "streams are `NAME: {order: "),
         ("methods: [sga, {method: sga, batch: 3}]", "two methods are called 'sga'; give one of them another `name`"),
         ("seeds: [0, 1, 0]", "seed 0 stands twice"),
+        ("streams: {../a: {order: [A, B]}}", "'../a' cannot be a folder's name; name the stream otherwise"),
+        ("methods: [{name: '', method: jm}]", "'' cannot be a folder's name"),
+        ("methods: [{method: jm, seed: 7}]", "a method has no seed of its own"),
+        ("streams: {a: {order: [A, B]}}\nunseen: C", "`unseen` goes with `order`"),
+        ("1: 2", "no setting 1; `smg settings` lists them"),
+        ("network: {8: 3}", "no setting 'network.8'"),
     ],
 )
 def test_mistakes_in_a_plan_name_the_file(tmp_path: Path, text: str, sentence: str) -> None:

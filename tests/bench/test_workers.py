@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from smg.bench.plan import Plan, PlannedRun, read_plan
-from smg.bench.workers import Bench, gpus, results_of
+from smg.bench.workers import Bench, gpus, planned_in, results_of
 from smg.errors import SmgError
 from smg.files import locked
 from tests.learner.streams import TINY, fingerprint, tiny_stream, write_sites
@@ -112,6 +112,13 @@ def test_other_settings_need_another_folder_but_methods_may_join(tmp_path: Path,
     told = json.loads((out / "bench.json").read_text())
     assert [method["name"] for method in told["methods"]] == ["finetune", "jm"]
     assert told["seeds"] == [0, 1]
+    assert planned_in(out) == [out / "stream/jm/seed-1", out / "stream/finetune/seed-0"]  # and no others
+    for changed in ({"name": "jm", "method": "sga"}, {"name": "jm", "method": "jm", "batch": 1}):
+        with pytest.raises(SmgError, match="out: holds a method called 'jm' that is another"):
+            gone_through(Bench(grid(tmp_path, methods=[changed], seeds=[2]), out, data, workers=1))
+    with pytest.raises(SmgError, match="out: holds a stream called 'stream' that is another"):
+        gone_through(Bench(grid(tmp_path, methods=["jm"], order=["B", "A"], seeds=[2]), out, data, workers=1))
+    assert not (out / "stream/jm/seed-2").exists()
 
 
 def test_time_left_goes_by_the_pace_seen(tmp_path: Path, data: Path) -> None:

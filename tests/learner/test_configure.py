@@ -42,6 +42,7 @@ def test_channels_and_classes_follow_from_the_preparation() -> None:
         (["network={width"], "the value cannot be read; write a mapping as {key: value, key: value}"),
         (["seed=2020-13-45"], "'seed=2020-13-45': the value cannot be read"),
         (["network.classes=3"], "network.classes follows from preparation.labels; set that"),
+        (["network={8: 1}"], "no setting 'network.8'; `smg settings` lists them"),
         (["select=first"], "select: Input should be 'last', 'best' or 'average'"),
     ],
 )

@@ -192,6 +192,16 @@ def test_a_scan_at_two_sites_is_not_tested_as_if_unseen(data: Path, tmp_path: Pa
     assert results["measures"]["dsc"]["FM"] is not None
 
 
+def test_a_part_without_any_subject_is_told_before_a_round(tmp_path: Path) -> None:
+    for place, name in enumerate("ABC"):
+        write_site(tmp_path / "sites" / name, 2, first_seed=10 * place)
+    stream = tiny_stream(tmp_path / "sites")
+    stream.part = "validation"
+    with pytest.raises(SmgError, match="no site has a subject in its validation part"):
+        stream.run(tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+
+
 def test_a_case_whose_name_is_no_text_is_learned_like_any_other(tmp_path: Path) -> None:
     site = write_site(tmp_path / "A", 5)
     for suffix in ("", "_segmentation"):

@@ -10,7 +10,7 @@ from smg.report.runs import Run
 from smg.report.table import paper_tables
 
 
-def run(name: str, seed: int, bm: float, bt: float | None, fm: float | None, **more: Any) -> Run:
+def run(name: str, seed: int, bm: float | None, bt: float | None, fm: float | None, **more: Any) -> Run:
     dsc = {"BM": bm, "BT": bt, "FM": fm, "FT": None}
     stream = {"order": ["A", "B", "C"], "unseen": "F" if fm is not None else None}
     told = {"name": name, "method": name, "seed": seed, "stream": stream, "measures": {"dsc": dsc, "asd": dsc}}
@@ -79,3 +79,12 @@ def test_who_gained_is_not_said_to_have_lost() -> None:
     assert told.forgot == "a gained 0.5 points of DSC on the earlier sites; b gained 2.0 points."
     told = said(run("a", 0, 0.8, -0.03, 0.7), run("b", 0, 0.7, 0.02, 0.6))
     assert told.forgot == "a lost 3.0 points of DSC on the earlier sites, more than any other; b gained 2.0 points."
+
+
+def test_what_has_no_test_subject_is_said_so() -> None:
+    told = said(run("jm", 0, None, None, 0.7))  # a site that was learned has none
+    assert told.forgot == "This cannot be told: not every earlier site has a test subject."
+    assert told.elsewhere == "jm has a DSC of 70.0 % on site F, which it never saw."
+    unseen = run("jm", 0, 0.8, -0.1, None)
+    unseen.results["stream"]["unseen"] = "F"
+    assert said(unseen).elsewhere == "This cannot be told: site F has no test subject."

@@ -227,3 +227,37 @@ def test_numbers_in_names_stay_as_they_are_in_figures() -> None:
 def test_rounds_of_one_site_have_their_own_places() -> None:
     rounds = [{"site": site, "log": [{"iteration": 100}]} for site in ("A", "B", "A")]
     assert rounds_begin(rounds) == [("A", 0.0), ("B", 100.0), ("A", 200.0)]
+
+
+def test_methods_with_other_seeds_are_compared_by_those_they_share(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("finetune", "sga+c"), seeds=(0, 1), subjects=2, reports=3)
+    make_run(bench / "A-E/finetune/seed-3", "finetune", ("A", "B", "C", "D"), "F", 3, 2, 3)
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    answer = between(page, "answer", "glance")
+    assert "By seed 0, 1, which all methods have: In memory sga+c has the highest mean" in answer
+    assert "finetune <small>seed 0, 1, 3</small>" in answer
+    assert "which are not the same for all" in answer
+    assert 'class="best"' not in answer
+    shutil.rmtree(bench / "A-E/finetune/seed-0")
+    shutil.rmtree(bench / "A-E/finetune/seed-1")
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    assert "no seed in common, so they cannot be compared yet" in between(page, "answer", "glance")
+
+
+def test_one_method_with_other_settings_on_another_stream_is_told_twice(tmp_path: Path) -> None:
+    make_run(tmp_path / "one", "jm", ("A", "B"), "F", subjects=1, reports=3)
+    other = make_run(tmp_path / "two", "jm", ("B", "A"), "F", subjects=1, reports=3) / "results.json"
+    told = json.loads(other.read_text())
+    told["config"]["batch"] = 3
+    other.write_text(json.dumps(told))
+    page = write_report([tmp_path], tmp_path / "report.html").page.read_text()
+    settings = page[page.index("Settings in which the methods differ") : page.index("Settings of all")]
+    assert "<dt>jm, A B | F</dt><dd><code>batch=5</code>" in settings
+    assert "<dt>jm, B A | F</dt><dd><code>batch=3</code>" in settings
+    assert "<dt>batch</dt>" not in page[page.index("Settings of all") :]
+
+
+def test_a_folder_named_twice_has_no_unfinished_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_bench(tmp_path / "bench", ("jm",), seeds=(0,), subjects=1, reports=3)
+    monkeypatch.chdir(tmp_path)
+    assert write_report([Path("bench"), tmp_path / "bench"], tmp_path / "report.html").unfinished == 0

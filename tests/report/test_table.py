@@ -102,7 +102,7 @@ def test_two_experiments_do_not_become_one_row(tmp_path: Path) -> None:
     path.write_text(json.dumps(told | {"config": older}))
     assert len(find_runs([tmp_path])) == 3
     path.write_text(json.dumps(told | {"part": "validation"}))
-    with pytest.raises(SmgError, match="with different settings"):
+    with pytest.raises(SmgError, match="measured on the test and on the validation parts; report them apart"):
         find_runs([tmp_path])
 
 
@@ -121,3 +121,35 @@ def test_a_bound_under_another_name_is_no_rival() -> None:
 
     (table,) = paper_tables([made("joint", "pooled", 0.9), made("jm", "jm", 0.7), made("sga", "sga", 0.8)])
     assert [name for name, row in table.rows.items() if row["dsc", "BM"].best] == ["sga"]
+
+
+def test_means_over_other_seeds_are_no_comparison(bench: Path) -> None:
+    write_run(bench, "sga_x", 2, 0.99, 0.5)
+    (table,) = paper_tables(find_runs([bench]))
+    assert not any(cell.best for row in table.rows.values() for cell in row.values())
+    assert "2 to 3 seeds, mean ± sd; not the same for all, so nothing is in bold" in to_markdown([table])
+
+
+def test_a_table_of_several_classes_says_of_which_it_is(bench: Path) -> None:
+    config = {"preparation": {"labels": {"classes": {"zone": [1], "rest": [2]}}}}
+    for path in bench.glob("one/*/*/results.json"):
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"classes": {"zone": {}, "rest": {}}, "config": config})
+        )
+    tables = paper_tables(find_runs([bench]))
+    assert "**A B unseen F**, class zone, 2 seeds, mean ± sd" in to_markdown(tables)
+    assert "class zone" in to_latex(tables)
+
+
+def test_odd_names_break_no_table(tmp_path: Path) -> None:
+    write_run(tmp_path, "a|b ^x ~\\y", 0, 0.8, 1.0)
+    write_run(tmp_path, "jm", 0, 0.7, 1.0)
+    tables = paper_tables(find_runs([tmp_path]))
+    assert "| a\\|b ^x ~\\y | " in to_markdown(tables)
+    assert r"a|b \textasciicircum{}x \textasciitilde{}\textbackslash{}y & " in to_latex(tables)
+
+
+def test_another_tools_bench_json_is_passed_over(bench: Path) -> None:
+    (bench / "other").mkdir()
+    (bench / "other/bench.json").write_text('{"benchmarks": []}')
+    assert len(find_runs([bench])) == 4

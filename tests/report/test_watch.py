@@ -82,6 +82,32 @@ def test_a_bench_counts_what_is_to_come(tmp_path: Path) -> None:
     assert (waiting, {run.state for run in runs}) == (2, {"done"})
 
 
+def test_a_bench_that_lists_its_runs_waits_for_no_others(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("finetune", "jm"), seeds=(0,), subjects=1, reports=3)
+    told = json.loads((bench / "bench.json").read_text()) | {"seeds": [0, 1]}
+    runs = ["A-E/finetune/seed-0", "A-E/jm/seed-0", "A-E/jm/seed-1"]
+    (bench / "bench.json").write_text(json.dumps(told | {"runs": runs}))
+    assert watch_all([bench])[1] == 1
+    (bench / "A-E/jm/seed-1").mkdir()
+    (bench / "A-E/jm/seed-1/failure.txt").write_text("smg: a stream names a site twice: A, A\n")
+    watched, waiting = watch_all([bench])  # it failed before it had a log
+    assert (waiting, [run.state for run in watched]) == (0, ["done", "done", "failed"])
+    assert watched[-1].said == "a stream names a site twice: A, A"
+    (bench / "elsewhere").mkdir()
+    (bench / "elsewhere/bench.json").write_text('{"benchmarks": []}')  # another tool's
+    assert watch_all([bench]) == (watched, 0)
+
+
+def test_a_stopped_run_of_a_bench_at_work_is_to_be_taken_up(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("finetune", "sga+c"), seeds=(0,), subjects=1, reports=3)
+    run = under_way(bench / "A-E" / "sga+c" / "seed-0", 5)
+    (run / "lock").write_text("")  # whoever was at work left in peace
+    assert watch(run, [bench]).state == "stopped"
+    with locked(bench):
+        assert watch(run, [bench]).state == "under way"
+    assert watch(run, [bench]).state == "stopped"
+
+
 def test_once_prints_plain_lines(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench", ("jm",), seeds=(0,), subjects=1, reports=3)
     under_way(bench / "A-E" / "sga+c" / "seed-0", 8)
