@@ -81,6 +81,7 @@ def drawing(size: float = 9) -> Iterator[None]:
             "lines.markersize": 6,
             "text.parse_math": False,  # a method may be called anything
             "svg.fonttype": "none",
+            "svg.hashsalt": "smg",  # names of parts that are the same for the same drawing
             "pdf.fonttype": 42,
         }
     ):

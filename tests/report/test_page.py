@@ -56,6 +56,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return bench, write_report([bench], folder / "out" / "report.html").page
 
 
+def test_the_same_runs_make_the_same_page(whole: tuple[Path, Path], tmp_path: Path) -> None:
+    bench, page = whole
+    assert write_report([bench], tmp_path / "report.html").page.read_bytes() == page.read_bytes()
+
+
 def test_it_is_one_sound_file_that_asks_for_nothing(whole: tuple[Path, Path]) -> None:
     page = whole[1].read_text()
     nesting = Nesting()
