@@ -217,7 +217,7 @@ class Found:
         if self.seeds < SEEDS:
             return f"not told by {self.seeds} seed{'s' * (self.seeds > 1)}"
         said = "**holds**" if self.low > 0 else "**does not**" if self.high < 0 else "cannot be told"
-        return f"{said}, but less than there" if self.papers is not None and self.papers > self.high else said
+        return f"{said}; less than there" if self.papers is not None and self.papers > self.high else said
 
     def text(self, metric: str) -> str:
         digits = 1 if metric == "dsc" else 2

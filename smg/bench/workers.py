@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from pydantic import ValidationError
 
+from smg.bench.folder import FAILURE, all_of
 from smg.bench.plan import Plan, PlannedRun
 from smg.errors import SmgError
 from smg.files import locked, replacing, write_json
@@ -30,7 +31,6 @@ from smg.learner.configure import over
 from smg.learner.events import Standing, standing
 
 POLL = 0.5  # seconds between two looks at the workers
-FAILURE = "failure.txt"  # what a run said that failed, in its folder
 PATIENCE = 15  # seconds a worker has for its last iteration and checkpoint
 Told = Callable[["Bench"], None]
 
@@ -131,7 +131,8 @@ class Bench:
         streams = [{"name": n, "order": list(s.order), "unseen": s.unseen} for n, s in self.plan.streams.items()]
         methods = [{"name": name, **made} for name, made in self.plan.methods.items()]
         seeds = set(self.plan.seeds or (0,))
-        runs = [str(run.folder(Path())) for run in self.plan.runs()]
+        now = [str(run.folder(Path())) for run in self.plan.runs()]
+        runs = list(now)
         if path.exists():
             before = json.loads(path.read_text())
             for key, value in told.items():
@@ -140,8 +141,10 @@ class Bench:
             streams = self._joined("stream", before["streams"], streams)
             methods = self._joined("method", before["methods"], methods)
             seeds |= set(before["seeds"])
-            runs += [run for run in before.get("runs", _all_of(before)) if run not in runs]
-        write_json(path, told | {"streams": streams, "methods": methods, "seeds": sorted(seeds), "runs": runs})
+            runs += [run for run in before.get("runs", all_of(before)) if run not in runs]
+        write_json(
+            path, told | {"streams": streams, "methods": methods, "seeds": sorted(seeds), "runs": runs, "now": now}
+        )
 
     def _joined(self, what: str, before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Both, in the order they came; one name has one meaning."""
@@ -158,6 +161,7 @@ class Bench:
         folder = run.folder(self.folder)
         with replacing(folder / "run.yaml") as temporary:
             temporary.write_text(run.as_file())
+        (folder / FAILURE).unlink(missing_ok=True)
         threads = self.threads or _asked_for() or max(1, cores() // self.workers)
         command = [sys.executable, "-m", "smg", "run", "--quiet", str(folder / "run.yaml")]
         command += ["--data", str(self.data), "--out", str(folder), "--threads", str(threads), *self.options]
@@ -208,25 +212,6 @@ class Bench:
             name = signal.Signals(-code).name
             return f"killed by {name}" + (" (too little memory?)" if name == "SIGKILL" else "")
         return said.splitlines()[-1].removeprefix("smg: ") if said else f"exit {code}"
-
-
-def _all_of(told: dict[str, Any]) -> list[str]:
-    """The runs of a bench.json that does not list them: every method on every stream with every seed."""
-    return [
-        f"{stream['name']}/{method['name']}/seed-{seed}"
-        for seed in told["seeds"]
-        for stream in told["streams"]
-        for method in told["methods"]
-    ]
-
-
-def planned_in(folder: Path) -> list[Path]:
-    """The folders of every run that the bench in a folder has planned; none where its bench.json is another's."""
-    try:
-        told = json.loads((folder / "bench.json").read_text())
-        return [folder / run for run in told.get("runs", _all_of(told))]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return []
 
 
 def results_of(folder: Path) -> dict[str, Any] | None:

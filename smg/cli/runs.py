@@ -13,6 +13,7 @@ import typer
 from smg.cli.options import LeaveOut, Settings, methods_by_prefix, ready_by_prefix
 from smg.cli.terminal import Teller, duration, print_json, print_table, renewing, say
 from smg.errors import Misuse, SmgError
+from smg.sites.site import pick
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -100,15 +101,17 @@ def bench(
     Example: `smg bench prostate-lite --data data/prostate`
     """
     from smg.bench.workers import Bench, cores, gpus
+    from smg.sites.layouts import find_sites
 
     plan = _plan(grid, None, None, part, settings, "bench")
     plan = plan.only(_list(streams), _list(methods), [_seed(s) for s in _list(seeds) or []])
     folder = out or Path("runs") / Path(grid).stem
     options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
-    sites = _data(plan, data)
+    where = _data(plan, data)
+    sites = find_sites(where)
     for stream in plan.streams.values():
-        _find(sites, stream)
-    work = Bench(plan, folder, sites, workers or len(gpus()) or cores(), threads or 0, options)
+        _those_of(stream, sites, where)
+    work = Bench(plan, folder, where, workers or len(gpus()) or cores(), threads or 0, options)
     go_through(work)
     print_bench(folder)
     if work.failed:
@@ -153,15 +156,9 @@ def _data(plan: Plan, given: Path | None) -> Path:
     return data
 
 
-def _find(data: Path, stream: StreamPlan) -> dict[str, Site]:
+def _those_of(stream: StreamPlan, sites: dict[str, Site], where: Path) -> dict[str, Site]:
     """The stream's sites, in its order."""
-    from smg.sites.layouts import find_sites
-
-    sites = find_sites(data)
-    for name in stream.sites:
-        if name not in sites:
-            raise SmgError(f"{data}: no site {name!r} there; it holds {', '.join(sites)}")
-    return {name: sites[name] for name in stream.sites}
+    return {name: pick(sites, name, where) for name in stream.sites}
 
 
 def _folder(run: PlannedRun) -> Path:
@@ -180,9 +177,10 @@ def _run(
     from smg.files import replacing
     from smg.learner.stream import Stream
     from smg.learner.tensorboard import to_tensorboard
+    from smg.sites.layouts import find_sites
     from smg.sites.split import given_split, load_splits
 
-    sites = _find(data, planned.stream)
+    sites = _those_of(planned.stream, find_sites(data), data)
     splits = {n: given_split(site, load_splits(split), split) for n, site in sites.items()} if split else None
     config = planned.config
     stream = Stream(

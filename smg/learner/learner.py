@@ -55,20 +55,26 @@ class Learner:
         self.store = Store(Path(folder))
         self.model = self.store.read()
         self.store.check_classes(self.model)
+        self._given, self._other_preparation = config, other_preparation
+        self.config = self._configured()
+        self._predictor: tuple[int, Predictor] | None = None  # with the round it is of
+
+    def _configured(self) -> LearnerConfig:
+        """What the next round goes by: what was given, if it fits the current round, or else as that has it."""
         try:
             own = self.as_prepared(self.current)
         except SmgError:  # the round is damaged: the model opens all the same, so that it can be rolled back
             own = self.as_prepared(0)
-        self.config = config or own
-        if self.config.network != own.network:
-            changed = _changed(own.network, self.config.network)
+        config, folder = self._given or own, self.store.folder
+        if config.network != own.network:
+            changed = _changed(own.network, config.network)
             raise SmgError(f"{folder}: the model's network cannot be changed ({changed}); make a new model")
-        if self.config.preparation != own.preparation and not other_preparation:
+        if config.preparation != own.preparation and not self._other_preparation:
             raise SmgError(
                 f"{folder}: scans were prepared otherwise before "
-                f"({_changed(own.preparation, self.config.preparation)}); --other-preparation does it all the same"
+                f"({_changed(own.preparation, config.preparation)}); --other-preparation does it all the same"
             )
-        self._predictor: tuple[int, Predictor] | None = None  # with the round it is of
+        return config
 
     @classmethod
     def create(cls, folder: str | Path, config: LearnerConfig | None = None, **options: Any) -> Learner:
@@ -186,6 +192,7 @@ class Learner:
     def _settle(self, site: str) -> dict[str, Any] | None:
         """Tidy after a process that died with its round entered and its progress not forgotten; that round's record."""
         self.model = self.store.read()
+        self.config = self._configured()
         found = self.store.resume()
         entered = found is not None and found[1]["round"] in [entry["round"] for entry in self.model["rounds"]]
         meet()
@@ -434,6 +441,7 @@ class Learner:
             self.store.write(self.model | {"current": number})
             self.store.note(event, round=number)
             self.model = self.store.read()
+            self.config = self.config if self._given else self._configured()
 
     def drop(self, site: str) -> int:
         """Remove a site's exemplars from every round that holds them, note it in the journal; how many there were."""

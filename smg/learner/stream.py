@@ -65,6 +65,7 @@ class Stream:
             return self._run(folder)
 
     def _run(self, folder: Path) -> dict[str, Any]:
+        self._check_model(folder)
         self._refuse_doubles()
         splits = self.splits or {name: split_site(self.sites[name], self.config.seed) for name in self.rounds}
         self._check_splits(folder / "split.json", splits)
@@ -97,8 +98,9 @@ class Stream:
     def _refuse_doubles(self) -> None:
         """One scan at two sites would be learned at one and tested, as if unseen, at the other."""
         here = {name: self.sites[name] for name in self.rounds}
+        self.say(f"looking through the scans of {', '.join(here)}")
         prepared = [p for site in here.values() for p in prepare_site(site, self.config.preparation, self.leave_out)]
-        faults = doubled((p.subject, p.content) for p in prepared)
+        faults = doubled((p.subject, p.content, p.turned) for p in prepared)
         if faults and not self.leave_out:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise SmgError(f"{faults[0]}{more}; --leave-out goes on without the second")
@@ -146,14 +148,18 @@ class Stream:
         return told
 
     def _learner(self, folder: Path) -> Learner:
-        there = (folder / "model" / "model.json").exists()
+        learner = self._check_model(folder)
         meet()  # before any process of a job makes what the others look for
-        if there:
-            learner = Learner(folder / "model")
-            if learner.config != self.config or learner.sites != self.rounds[: len(learner.sites)]:
-                raise SmgError(f"{folder}: holds a run of another configuration; give another folder")
-            return learner
-        return Learner.create(folder / "model", self.config)
+        return learner or Learner.create(folder / "model", self.config)
+
+    def _check_model(self, folder: Path) -> Learner | None:
+        """The model of a run that goes on, if it is of this one."""
+        if not (folder / "model" / "model.json").exists():
+            return None
+        learner = Learner(folder / "model")
+        if learner.config != self.config or learner.sites != self.rounds[: len(learner.sites)]:
+            raise SmgError(f"{folder}: holds a run of another configuration; give another folder")
+        return learner
 
     def _evaluated(
         self, folder: Path, learner: Learner, number: int, splits: dict[str, Split], tell: Listener

@@ -30,10 +30,14 @@ class GEM(Method):
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
         g = grad(theta, batches.incoming)
         memory = torch.stack([grad(theta, p_k) for p_k in batches.exemplars])
-        products = (memory.double() @ g.double()).cpu().numpy()
-        gram = (memory.double() @ memory.double().T).cpu().numpy()
-        diverged = not (np.isfinite(products).all() and np.isfinite(gram).all())  # which the step's report will tell
-        if diverged or (products >= 0).all():
+        exact = memory.double()
+        products = (exact @ g.double()).cpu().numpy()
+        if (products >= 0).all() or not np.isfinite(
+            products
+        ).all():  # of what is not finite the step's report will tell
+            return g
+        gram = (exact @ exact.T).cpu().numpy()
+        if not np.isfinite(gram).all():
             return g
         v = dual(gram + self.ridge * np.eye(len(gram)), products, self.margin)
         return g + (torch.from_numpy(v).to(memory) @ memory)

@@ -64,10 +64,11 @@ class Prepared:
     labels: torch.Tensor  # [slices, size, size] uint8, class indices
     foreground: tuple[bool, ...]  # for each slice, whether any foreground is in it
     grid: Grid
-    content: str  # hash of the scan's voxels
+    content: str  # hash of the scan's voxels as they are stored
+    turned: str = ""  # and as axial slices
 
 
-def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: str) -> None:
+def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: str, turned: str = "") -> None:
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -76,6 +77,7 @@ def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: s
         "shape": list(grid.shape),
         "affine": grid.affine.tolist(),
         "content": content,
+        "turned": turned,
     }
     with replacing(path, durable=False) as temporary:
         try:
@@ -94,7 +96,8 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         images, labels = tensors["images"], tensors["labels"]
         shape = about["shape"]
         grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), images.shape[-1])
-        return Prepared(subject, images, labels, tuple(about["foreground"]), grid, about["content"])
+        foreground = tuple(about["foreground"])
+        return Prepared(subject, images, labels, foreground, grid, about["content"], about["turned"])
     except (OSError, ValueError, KeyError, RuntimeError):
         return None
 

@@ -55,7 +55,7 @@ def prepare_site(
             faults += done
         if progress:
             progress(site.name)
-    twins = doubled((p.subject, p.content) for p in prepared)
+    twins = doubled((p.subject, p.content, p.turned) for p in prepared)
     faulty = {fault.subject for fault in twins}
     _refuse(site, faults + twins, leave_out)
     return [p for p in prepared if p.subject.case not in faulty]
@@ -90,7 +90,7 @@ def _make(path: Path, found: Examined, options: Preparation) -> None:
     assert found.classes is not None
     images, grid = prepare_scan(found.image, options)
     try:
-        write_entry(path, images, grid.classes(found.classes), grid, found.content)
+        write_entry(path, images, grid.classes(found.classes), grid, found.content, found.turned)
     except OSError as error:
         raise SmgError(f"{path.parent}: cannot keep prepared scans there ({error.strerror}); set SMG_CACHE") from None
 

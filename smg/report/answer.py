@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smg.report.runs import Run
-from smg.report.table import BOUNDS, Cell, StreamTable
+from smg.report.table import Cell, StreamTable
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,7 @@ class Verdict:
 def verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
     """What a stream's table shows."""
     stream = runs[0].results["stream"]
-    bounds = {run.name for run in runs if run.results["method"] in BOUNDS}
-    rivals = {name: row for name, row in table.rows.items() if name not in bounds} or table.rows
+    rivals = {name: table.rows[name] for name in table.rivals}
     kept, lost, new = ({n: r["dsc", m] for n, r in rivals.items() if r["dsc", m].mean is not None}
                        for m in ("BM", "BT", "FM"))  # fmt: skip
     hero = _best(kept) or _best(new)

@@ -16,14 +16,12 @@ import numpy as np
 from smg.errors import SmgError
 from smg.evaluation.metrics import dice
 from smg.sites.formats import Array
-from smg.sites.site import pick
+from smg.sites.labels import Labels
+from smg.sites.site import Site, Subject, pick
 from smg.sites.volume import Volume, read_volume
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from smg.learner.learner import Learner
-    from smg.prepare.cache import Prepared
 
 Box = tuple[slice, slice]
 
@@ -89,7 +87,6 @@ def contours(
     `data` is the folder of sites that the run was made from; predictions are those the run's results were measured on.
     """
     from smg.learner.learner import Learner
-    from smg.prepare.site import prepare_site
     from smg.sites.layouts import find_sites
 
     wanted = list(evaluated_cases(run_folder, site) if cases is None else cases)
@@ -98,10 +95,10 @@ def contours(
     for case in wanted:
         if case not in there:
             raise SmgError(f"{data}: no case {case} of site {site} there, which {run_folder} was tested on")
-    learner = Learner(run_folder / "model")
-    prepared = {p.subject.case: p for p in prepare_site(found.keep(set(wanted)), learner.config.preparation)}
-    networks = {number: network_after(learner, number, found.name) for number in round_numbers}
-    return [_seen(learner, networks, prepared[case]) for case in wanted]
+    learner, shown = Learner(run_folder / "model"), found.keep(set(wanted))
+    predicted = {number: _predicted(learner, number, shown) for number in round_numbers}
+    of_case, labels = {s.case: s for s in shown.subjects}, learner.config.preparation.labels
+    return [_seen(of_case[case], labels, predicted) for case in wanted]
 
 
 def evaluated_cases(run_folder: Path, site: str) -> list[str]:
@@ -113,24 +110,19 @@ def evaluated_cases(run_folder: Path, site: str) -> list[str]:
     return list(dict.fromkeys(str(row["subject"]) for row in rows if row["site"] == site))
 
 
-def network_after(learner: Learner, number: int, site: str) -> nn.Module:
-    """The network that answered for a site after a round: the round's, or the site's own where every site has one."""
-    if learner.config.recipe().method.one_network_a_site:
-        for entry in learner.rounds(number):
-            if entry["site"] == site:
-                return learner.network(entry["round"])
-    return learner.network(number)
-
-
-def _seen(learner: Learner, networks: dict[int, nn.Module], prepared: Prepared) -> Seen:
+def _predicted(learner: Learner, number: int, site: Site) -> dict[str, Array]:
+    """Case by case, the class indices that a site's network gives after a round."""
     from smg.evaluation.predict import predict_mask
+    from smg.prepare.site import prepare_site
 
-    options = learner.config.preparation
-    scan, mask = read_volume(prepared.subject.image), read_volume(prepared.subject.mask)
-    predicted = {
-        number: predict_mask(
-            network, prepared.images, prepared.grid, options.adjacent, learner.config.largest_component
-        )
-        for number, network in networks.items()
+    config, network = learner.as_prepared(number), learner.network_for(site.name, number)
+    return {
+        p.subject.case: predict_mask(network, p.images, p.grid, config.preparation.adjacent, config.largest_component)
+        for p in prepare_site(site, config.preparation)
     }
-    return Seen(prepared.subject.site, prepared.subject.case, scan, options.labels.index(mask.array), predicted)
+
+
+def _seen(subject: Subject, labels: Labels, predicted: dict[int, dict[str, Array]]) -> Seen:
+    scan, mask = read_volume(subject.image), read_volume(subject.mask)
+    masks = {number: by_case[subject.case] for number, by_case in predicted.items()}
+    return Seen(subject.site, subject.case, scan, labels.index(mask.array), masks)

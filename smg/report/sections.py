@@ -52,13 +52,12 @@ def _judged(table: StreamTable, runs: list[Run]) -> Verdict:
     """By the seeds that all methods have, where some have more."""
     if table.even:
         return verdict(table, runs)
-    common = set.intersection(*(set(seeds) for seeds in table.seeds.values()))
-    if not common:
+    if not table.common:
         told = "The methods have no seed in common, so they cannot be compared yet."
         return Verdict(told, told, told)
-    shared = [run for run in runs if run.seed in common]
+    shared = [run for run in runs if run.seed in table.common]
     made = verdict(paper_tables(shared)[0], shared)
-    return replace(made, sentence=f"By seed {_listed(sorted(common))}, which all methods have: {made.sentence}")
+    return replace(made, sentence=f"By seed {_listed(table.common)}, which all methods have: {made.sentence}")
 
 
 def _listed(seeds: Iterable[int]) -> str:

@@ -41,11 +41,21 @@ class StreamTable:
     rows: dict[str, dict[tuple[str, str], Cell]]  # method -> (metric, measure) -> cell
     seeds: dict[str, tuple[int, ...]]
     of: str = ""  # `class zone`, where there are several: the first is what is compared
+    bounds: frozenset[str] = frozenset()  # rows that are no rivals
+
+    @property
+    def rivals(self) -> list[str]:
+        return [name for name in self.rows if name not in self.bounds] or list(self.rows)
 
     @property
     def even(self) -> bool:
-        """Whether all methods have the same seeds: else their means are no comparison."""
-        return len(set(self.seeds.values())) == 1
+        """Whether all rivals have the same seeds: else their means are no comparison."""
+        return len({self.seeds[name] for name in self.rivals}) == 1
+
+    @property
+    def common(self) -> list[int]:
+        """The seeds that all rivals have."""
+        return sorted(set.intersection(*(set(self.seeds[name]) for name in self.rivals)))
 
 
 def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
@@ -56,8 +66,8 @@ def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
         names = list(dict.fromkeys(run.name for run in here))
         rows = {name: _row([run for run in here if run.name == name]) for name in names}
         seeds = {name: tuple(sorted(run.seed for run in here if run.name == name)) for name in names}
-        bounds = {run.name for run in here if run.results["method"] in BOUNDS}
-        table = StreamTable(stream, rows, seeds, _class_of(here[0]))
+        bounds = frozenset(run.name for run in here if run.results["method"] in BOUNDS)
+        table = StreamTable(stream, rows, seeds, _class_of(here[0]), bounds)
         tables.append(replace(table, rows=_with_best(rows, bounds)) if table.even else table)
     return tables
 

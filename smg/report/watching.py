@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from smg.bench.workers import FAILURE, planned_in
+from smg.bench.folder import FAILURE, planned_in
 from smg.errors import SmgError
 from smg.files import left_alone
 from smg.learner.events import LOG, read_events
@@ -90,7 +90,7 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
     }
     told |= {"rounds": rounds, "iterations": iterations, "said": _failure(folder)}
     silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT
-    stopped = (silent or left_alone(folder)) and not _to_be_taken_up(folder)
+    stopped = silent or (left_alone(folder) and not _to_be_taken_up(folder))
     state = "failed" if told["said"] else "stopped" if stopped else "under way"
     made = Watched(label, state, **told)
     return made if made.over else Watched(label, state, **told, seconds_left=_left(steps, made))
@@ -98,7 +98,8 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
 
 def _to_be_taken_up(folder: Path) -> bool:
     """Whether a run that nobody is at work on belongs to a bench that is, which goes on with it in its turn."""
-    benches = [bench for bench in folder.parents[:3] if folder in planned_in(bench)]
+    here = folder.resolve()
+    benches = [bench for bench in here.parents[:3] if here in planned_in(bench, now=True)]
     return any((bench / "lock").is_file() and not left_alone(bench) for bench in benches)
 
 

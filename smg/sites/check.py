@@ -32,7 +32,8 @@ class Examined:
     image: Volume | None = None
     mask: Volume | None = None
     classes: Array | None = None  # the mask as class indices
-    content: str = ""  # equal for one scan kept twice
+    content: str = ""  # a hash of the voxels as they are stored
+    turned: str = ""  # and one that is the same however they are
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -54,7 +55,8 @@ def examine(
 
     found.image, found.mask = read(subject.image), read(subject.mask)
     if found.image is not None:
-        found.content = content_of(found.image)
+        found.content = hashlib.sha256(np.ascontiguousarray(found.image.array).data).hexdigest()
+        found.turned = turned(found.image)
         if reason := image_fault(found.image.array):
             fault(subject.image, reason)
     if found.mask is not None:
@@ -71,10 +73,13 @@ def examine(
     return found
 
 
-def content_of(scan: Volume) -> str:
-    """A hash of the voxels, equal under any name, format, orientation of the file, and kind of number."""
-    axial = np.ascontiguousarray(scan.axial(), np.float32)
-    return hashlib.sha256(repr(axial.shape).encode() + axial.tobytes()).hexdigest()
+def turned(scan: Volume) -> str:
+    """A hash of the voxels as axial slices, equal under any order of storage and kind of number."""
+    axial = scan.axial()
+    whole = hashlib.sha256(repr(axial.shape).encode())
+    for one in axial:
+        whole.update(np.ascontiguousarray(one, np.float32).data)
+    return whole.hexdigest()
 
 
 def image_fault(array: Array) -> str | None:
@@ -87,12 +92,17 @@ def image_fault(array: Array) -> str | None:
     return None
 
 
-def doubled(contents: Iterable[tuple[Subject, str]]) -> list[Fault]:
-    """A fault for each scan whose voxels were seen before, in any site: a subject in two parts would leak."""
+def doubled(scans: Iterable[tuple[Subject, str, str]]) -> list[Fault]:
+    """A fault for each scan whose voxels were seen before, in any site: a subject in two parts would leak.
+
+    By either hash: a copy may be turned round with its header, or have lost what its header said.
+    """
     first: dict[str, Subject] = {}
     faults = []
-    for subject, content in contents:
-        if content and (other := first.setdefault(content, subject)) is not subject:
+    for subject, *hashes in scans:
+        others = [first.setdefault(one, subject) for one in hashes if one]
+        other = next((one for one in others if one is not subject), None)
+        if other:
             reason = f"the same scan twice: its voxels are those of {other.image}"
             faults.append(Fault(subject.site, subject.case, str(subject.image), reason))
     return faults
@@ -147,7 +157,7 @@ def check_sites(
     sites = list(sites)
     check = Check({site.name: SiteFacts(len(site.subjects)) for site in sites}, [f for s in sites for f in s.faults])
     values = {site.name: site.label_values for site in sites}
-    contents: list[tuple[Subject, str]] = []
+    scans: list[tuple[Subject, str, str]] = []
 
     def facts_of(subject: Subject) -> Examined:
         return examine(subject, labels, limit, values[subject.site])
@@ -155,11 +165,11 @@ def check_sites(
     for found in on_all_cores(facts_of, [subject for site in sites for subject in site.subjects]):
         if found.image is not None and found.classes is not None and found.image.array.shape == found.classes.shape:
             check.sites[found.subject.site].add(found.image, found.image.orientation.axial(found.classes))
-        contents.append((found.subject, found.content))
+        scans.append((found.subject, found.content, found.turned))
         check.faults += found.faults
         if progress:
             progress(found.subject.site)
-    check.faults += doubled(contents)
+    check.faults += doubled(scans)
     return check
 
 

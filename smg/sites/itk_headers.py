@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 
 import numpy as np
-from isal.isal_zlib import IsalError, decompressobj
 
 from smg.errors import SmgError
 from smg.sites.formats import FEWER, Array, Header, Truncated, head
+from smg.sites.inflate import inflate
 
 
 def meta_files(path: Path) -> list[Path]:
@@ -91,46 +91,46 @@ def meta_array(path: Path, header: Header) -> Array | None:
     if len(files) > 1 or skipped:
         raise SmgError("its voxels are compressed piece by piece; convert it to one file, as .mha or .nii.gz")
     big = _meta_says(fields, "binarydatabyteordermsb", fields.get("elementbyteordermsb", "false"))
-    return _unpacked(files[0].read_bytes() if files else path.read_bytes()[length:], header, big)
+    return _unpacked(files[0], 0, header, big) if files else _unpacked(path, length, header, big)
 
 
-def _unpacked(packed: bytes, header: Header, big_endian: bool) -> Array:
-    """The voxels of a zlib or gzip stream that holds them and nothing else, by its checksum."""
-    unpacker = decompressobj(wbits=47)
-    try:
-        data = unpacker.decompress(packed, header.bytes)
-        if len(data) == header.bytes and not unpacker.eof:  # the checksum stands behind the last voxel
-            unpacker.decompress(unpacker.unconsumed_tail, 1)
-    except IsalError:  # type: ignore[misc]
-        raise Truncated(FEWER) from None
-    if len(data) < header.bytes or not unpacker.eof:
+def _unpacked(path: Path, start: int, header: Header, big_endian: bool) -> Array:
+    """The voxels that are compressed in a file from some byte on, whole by their checksum."""
+    with path.open("rb") as file:
+        file.seek(start)
+        data, whole = inflate(file, header.bytes, to_the_end=True)
+    if len(data) < header.bytes or not whole:
         raise Truncated(FEWER)
     stored = np.frombuffer(data, header.own.newbyteorder(">" if big_endian else "<")).reshape(header.shape)
     return stored.astype(header.own, copy=False)
 
 
-def _nrrd_fields(path: Path) -> tuple[dict[str, str], list[str], int]:
-    """An NRRD header's fields, by their names in small letters, the lines of files it may list, and its length."""
+def _nrrd_fields(path: Path) -> tuple[dict[str, str], list[str], int | None]:
+    """An NRRD header's fields, by their names in small letters without spaces, and the lines of files it may list.
+
+    And its length, which is None where no empty line ends it, as where the voxels are in files of their own.
+    """
     fields: dict[str, str] = {}
-    listed, at = [], 0
-    for line in head(path, 1 << 16).splitlines(keepends=True):
-        at += len(line)
-        text = os.fsdecode(line).strip()
-        if not text:
-            break
-        key, colon, value = text.partition(":")
-        if fields.get("data file", "").split()[:1] == ["LIST"]:
-            listed.append(text)
-        elif colon and not text.startswith("#") and not value.startswith("="):  # `key:=value` is the user's own
-            name = key.strip().lower()
-            fields["data file" if name == "datafile" else name] = value.strip()
-    return fields, listed, at
+    listed: list[str] = []
+    with path.open("rb") as file:
+        if file.read(4) != b"NRRD":
+            return fields, listed, None
+        for line in file:
+            text = os.fsdecode(line).strip()
+            if not text:
+                return fields, listed, file.tell()
+            key, colon, value = text.partition(":")
+            if fields.get("datafile", "").split()[:1] == ["LIST"]:
+                listed.append(text)
+            elif colon and not text.startswith("#") and not value.startswith("="):  # `key:=value` is the user's own
+                fields[key.replace(" ", "").lower()] = value.strip()
+    return fields, listed, None
 
 
 def nrrd_files(path: Path) -> list[Path]:
     """The files that an NRRD header names for its voxels: none, one, a list, or a pattern with its numbers."""
     fields, listed, _ = _nrrd_fields(path)
-    named = fields.get("data file", "")
+    named = fields.get("datafile", "")
     if re.fullmatch(r"\S*%0?\d*d\S*( +-?\d+){3,4}", named):
         pattern, first, last, step, *_ = named.split()
         numbers = range(int(first), int(last) + (1 if int(step) > 0 else -1), int(step) or 1)
@@ -145,8 +145,10 @@ def nrrd_array(path: Path, header: Header) -> Array | None:
     fields, _, length = _nrrd_fields(path)
     files = nrrd_files(path)
     plain = fields.get("sizes", "").split() == [str(n) for n in header.shape[::-1]]
-    skips = any(fields.get(f"{unit} skip", "0") != "0" for unit in ("line", "byte"))
+    skips = any(fields.get(f"{unit}skip", "0") != "0" for unit in ("line", "byte"))
     if fields.get("encoding", "").lower() not in ("gz", "gzip") or len(files) > 1 or skips or not plain:
         return None
-    packed = files[0].read_bytes() if files else path.read_bytes()[length:]
-    return _unpacked(packed, header, fields.get("endian", "little").lower() == "big")
+    big = fields.get("endian", "little").lower() == "big"
+    if files:
+        return _unpacked(files[0], 0, header, big)
+    return None if length is None else _unpacked(path, length, header, big)

@@ -1,8 +1,8 @@
 """NIfTI, by nibabel, from bytes that are inflated here.
 
 It does not go through SimpleITK, which reads a file cut short as if the missing voxels were zero, refuses sheared
-affines, and takes twice as long. A file is inflated in memory, up to the length its header announces (by ISA-L, in
-under half of zlib's time), and nibabel makes sense of the bytes.
+affines, and takes twice as long. A file is inflated in memory, up to the length its header announces, and nibabel makes
+sense of the bytes.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from isal.isal_zlib import IsalError, decompressobj
 
 from smg.errors import SmgError
 from smg.sites.formats import Array, Header, Truncated, drop_single
+from smg.sites.inflate import GZIP, inflate
 
 if TYPE_CHECKING:
     import nibabel as nib
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 TO_MILLIMETRES = {1: 1e3, 2: 1.0, 3: 1e-3}  # by NIfTI's code; what it does not tell is taken for millimetres
-GZIP = b"\x1f\x8b"  # how a member of it begins
 
 
 def read_header(path: Path) -> Header:
-    return _geometry(_parse(_inflate(path, 544)))
+    return _geometry(_parse(_bytes(path, 544)))
 
 
 def read_array(path: Path, header: Header) -> Array:
     parsed: nib.Nifti1Header = header.own
     start = max(int(parsed.get_data_offset()), 544 if int(parsed["sizeof_hdr"]) == 540 else 352)  # behind the header
-    data = _inflate(path, start + header.bytes, to_the_end=True)
+    data = _bytes(path, start + header.bytes, to_the_end=True)
     if len(data) < start + header.bytes:
         raise Truncated(f"cut short: {max(len(data) - start, 0)} of the {header.bytes} bytes its header announces")
     raw = np.frombuffer(data, parsed.get_data_dtype(), offset=start, count=int(np.prod(header.shape)))
@@ -66,33 +65,12 @@ def write(path: Path, array: Array, affine: Array, like: Header | None = None) -
     image.to_filename(path)
 
 
-def _inflate(path: Path, length: int, to_the_end: bool = False) -> bytes:
-    """The first `length` bytes of a file, unpacked if it is gzipped; fewer only where the file ends before.
-
-    to_the_end: unpack what follows too, and forget it: the checksum stands behind it.
-    """
+def _bytes(path: Path, length: int, to_the_end: bool = False) -> bytes:
+    """The first `length` bytes of a file, unpacked if it is gzipped; fewer only where the file ends before."""
     with path.open("rb") as file:
-        if file.read(2) != GZIP:
-            file.seek(0)
-            return file.read(length)
+        packed = file.read(2) == GZIP
         file.seek(0)
-        unpacker, parts, have, packed = decompressobj(wbits=31), [], 0, b""
-        try:
-            while have < length and (packed := packed or file.read(min(1 << 20, length + 64))):
-                parts.append(unpacker.decompress(packed, length - have))
-                have += len(parts[-1])
-                packed = unpacker.unconsumed_tail
-                if unpacker.eof and have < length:  # some compressors write a member for every block
-                    packed = unpacker.unused_data + file.read(2)
-                    if packed[:2] != GZIP:
-                        break
-                    unpacker = decompressobj(wbits=31)
-            while to_the_end and have == length and not unpacker.eof and (packed := packed or file.read(1 << 20)):
-                unpacker.decompress(packed, 1 << 20)
-                packed = unpacker.unconsumed_tail
-        except IsalError:  # type: ignore[misc]
-            raise Truncated("its bytes do not unpack: the file is corrupt") from None
-    return b"".join(parts)
+        return inflate(file, length, to_the_end)[0] if packed else file.read(length)
 
 
 def _parse(head: bytes) -> nib.Nifti1Header:

@@ -29,10 +29,10 @@ def claims() -> ModuleType:
     [
         (0.1, 2.0, 1.0, "**holds**"),
         (0.1, 2.0, None, "**holds**"),
-        (0.1, 2.0, 9.0, "**holds**, but less than there"),
+        (0.1, 2.0, 9.0, "**holds**; less than there"),
         (-2.0, -0.1, None, "**does not**"),
-        (-2.0, -0.1, 1.0, "**does not**, but less than there"),
-        (-1.0, 2.0, 3.0, "cannot be told, but less than there"),
+        (-2.0, -0.1, 1.0, "**does not**; less than there"),
+        (-1.0, 2.0, 3.0, "cannot be told; less than there"),
         (-1.0, 4.0, 3.0, "cannot be told"),
         (-1.0, 4.0, None, "cannot be told"),
     ],

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from smg.bench.folder import planned_in
 from smg.bench.plan import Plan, PlannedRun, read_plan
-from smg.bench.workers import Bench, gpus, planned_in, results_of
+from smg.bench.workers import Bench, gpus, results_of
 from smg.errors import SmgError
 from smg.files import locked
 from tests.learner.streams import TINY, fingerprint, tiny_stream, write_sites

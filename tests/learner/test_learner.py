@@ -130,6 +130,8 @@ def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Lear
     opened.rollback(2)
     assert np.array_equal(opened.predict(scan).mask.array, masks[2])
     assert not np.array_equal(masks[2], masks[3])
+    assert opened.config.preparation == taught.config.preparation  # and so would the next round be
+    assert opened.learn(Site.find(data, "C"))["config"]["preparation"]["normalise"] == "volume"
     with pytest.raises(SmgError, match=r"exemplars of A have 16 rows.*`smg replay drop"):
         Learner(folder, other.model_copy(update={"preparation": Preparation(size=24)}), True).learn(
             Site.find(data, "C")

@@ -153,3 +153,10 @@ def test_another_tools_bench_json_is_passed_over(bench: Path) -> None:
     (bench / "other").mkdir()
     (bench / "other/bench.json").write_text('{"benchmarks": []}')
     assert len(find_runs([bench])) == 4
+
+
+def test_a_bound_with_fewer_seeds_is_in_nobodys_way(bench: Path) -> None:
+    write_run(bench, "pooled", 7, 0.99, 0.5)
+    (table,) = paper_tables(find_runs([bench]))
+    assert (table.even, table.common, table.rivals) == (True, [0, 1], ["sga_x", "jm"])
+    assert table.rows["sga_x"]["dsc", "BM"].best

@@ -105,7 +105,17 @@ def test_a_stopped_run_of_a_bench_at_work_is_to_be_taken_up(tmp_path: Path) -> N
     assert watch(run, [bench]).state == "stopped"
     with locked(bench):
         assert watch(run, [bench]).state == "under way"
+        assert watch(run, [bench], datetime.now(UTC) + timedelta(hours=1)).state == "stopped"  # silent for too long
+        told = json.loads((bench / "bench.json").read_text())
+        (bench / "bench.json").write_text(json.dumps(told | {"now": ["A-E/finetune/seed-0"]}))
+        assert watch(run, [bench]).state == "stopped"  # the command at work is about others
+    (bench / "bench.json").write_text(json.dumps(told))
     assert watch(run, [bench]).state == "stopped"
+
+
+def test_to_look_takes_no_network() -> None:
+    code = "import sys, smg.report.watching; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_once_prints_plain_lines(tmp_path: Path) -> None:

@@ -113,6 +113,20 @@ def test_the_same_scan_is_seen_across_sites_and_formats(tmp_path: Path) -> None:
     assert (fault.site, fault.subject) == ("UCL", "Case00")
 
 
+def test_the_same_scan_is_seen_though_it_is_turned_or_has_lost_its_orientation(tmp_path: Path) -> None:
+    write_site(tmp_path / "HK", 1)
+    for suffix in ("", "_segmentation"):
+        volume = read_volume(tmp_path / "HK" / f"Case00{suffix}.nii.gz")
+        turned = volume.affine.copy()
+        turned[:3, 3] += turned[:3, 2] * (len(volume.array) - 1)
+        turned[:3, 2] *= -1
+        write_volume(tmp_path / "UCL" / f"turned{suffix}.mha", Volume(volume.array[::-1].astype("i4"), turned))
+        write_volume(tmp_path / "X" / f"stripped{suffix}.nii", Volume(volume.array, np.diag([-1.0, -1.0, 1.0, 1.0])))
+    faults = check(tmp_path).faults
+    assert [(fault.site, fault.subject) for fault in faults] == [("UCL", "turned"), ("X", "stripped")]
+    assert all("HK" in fault.reason for fault in faults)
+
+
 def test_facts(tmp_path: Path) -> None:
     write_site(tmp_path / "HK", 3)
     write_volume(tmp_path / "HK" / "Case03.nii.gz", Volume(scan(5, (9, 30, 20))[0].array, affine((1.0, 1.0, 2.0))))

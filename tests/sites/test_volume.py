@@ -416,7 +416,7 @@ def test_a_metaimage_that_does_not_unpack_is_refused(tmp_path: Path) -> None:
     assert np.array_equal(read_volume(tmp_path / "s.mha").array, image.array)
     whole[-40] ^= 0xFF
     (tmp_path / "s.mha").write_bytes(whole)
-    with pytest.raises(SmgError, match=r"s\.mha: cut short or corrupt"):
+    with pytest.raises(SmgError, match=r"s\.mha: its bytes do not unpack: the file is corrupt"):
         read_volume(tmp_path / "s.mha")
 
 
@@ -568,3 +568,21 @@ def test_the_files_an_nrrd_names_are_part_of_the_scan(tmp_path: Path, named: str
     (tmp_path / files[0]).unlink()
     with pytest.raises(SmgError, match=rf"its voxels are in {files[0]}, which is not there; copy both"):
         read_volume(tmp_path / "s.nrrd")
+
+
+@pytest.mark.parametrize("how", ["one member", "two members", "more than the voxels", "long header", "byte skip"])
+def test_gzipped_nrrds_are_read_as_itk_reads_them(tmp_path: Path, how: str) -> None:
+    array = np.arange(6 * 4 * 5, dtype="<i2").reshape(6, 4, 5)
+    raw, head = array.tobytes(), NRRD.replace("encoding: raw", "encoding: gzip")
+    packed = gzip.compress(raw)
+    if how == "two members":
+        packed = gzip.compress(raw[:100]) + gzip.compress(raw[100:])
+    elif how == "more than the voxels":
+        packed = gzip.compress(raw + bytes(100_000))
+    elif how == "long header":
+        head += "".join(f"note{n}:={'x' * 1000}\n" for n in range(80)) + "# a comment: of no meaning\n"
+    elif how == "byte skip":
+        head, packed = head + "byteskip: 16\n", gzip.compress(bytes(16) + raw)
+    (tmp_path / "s.nrrd").write_bytes(head.encode() + b"\n" + packed)
+    assert np.array_equal(sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "s.nrrd"))), array)
+    assert np.array_equal(read_volume(tmp_path / "s.nrrd").array, array)
