@@ -133,9 +133,8 @@ def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Lear
     assert opened.config.preparation == taught.config.preparation  # and so would the next round be
     assert opened.learn(Site.find(data, "C"))["config"]["preparation"]["normalise"] == "volume"
     with pytest.raises(SmgError, match=r"exemplars of A have 16 rows.*`smg replay drop"):
-        Learner(folder, other.model_copy(update={"preparation": Preparation(size=24)}), True).learn(
-            Site.find(data, "C")
-        )
+        smaller = other.model_copy(update={"preparation": Preparation(size=24)})
+        Learner(folder, smaller, other_preparation=True).learn(Site.find(data, "C"), again=True)
 
 
 def test_a_model_whose_current_round_is_damaged_can_be_rolled_back(taught: Learner) -> None:
