@@ -132,8 +132,8 @@ def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Lear
     assert not np.array_equal(masks[2], masks[3])
     assert opened.config.preparation == taught.config.preparation  # and so would the next round be
     assert opened.learn(Site.find(data, "C"))["config"]["preparation"]["normalise"] == "volume"
+    smaller = other.model_copy(update={"preparation": Preparation(size=24)})
     with pytest.raises(SmgError, match=r"exemplars of A have 16 rows.*`smg replay drop"):
-        smaller = other.model_copy(update={"preparation": Preparation(size=24)})
         Learner(folder, smaller, other_preparation=True).learn(Site.find(data, "C"), again=True)
 
 
