@@ -49,8 +49,11 @@ def learn(
     ] = None,
     iterations: Annotated[int | None, typer.Option(help="Iterations of this round.", min=1)] = None,
     config: Annotated[
-        str | None,
-        typer.Option(help="A YAML file with settings, or a ready configuration.", autocompletion=ready_by_prefix),
+        list[str] | None,
+        typer.Option(
+            help="A YAML file with settings, or a ready configuration; the later of several over the earlier.",
+            autocompletion=ready_by_prefix,
+        ),
     ] = None,
     labels: LabelWords = None,
     settings: Settings = None,
@@ -239,14 +242,18 @@ def _learner(model: Path, given: list[dict[str, Any]], other: bool, site: Site, 
 
 
 def _given(
-    method: str | None, iterations: int | None, config: str | None, labels: list[str] | None, words: list[str] | None
+    method: str | None,
+    iterations: int | None,
+    configs: list[str] | None,
+    labels: list[str] | None,
+    words: list[str] | None,
 ) -> list[dict[str, Any]]:
     """What the command line says of the settings, later over earlier."""
     from smg.bench.plan import read_plan
     from smg.learner.configure import from_words
     from smg.sites.labels import Labels
 
-    layers = [read_plan(config).layer()] if config else []
+    layers = [read_plan(config).layer() for config in configs or []]
     layers += [{key: value} for key, value in (("method", method), ("iterations", iterations)) if value is not None]
     if labels:
         layers.append({"preparation": {"labels": Labels.parse(labels).model_dump()}})

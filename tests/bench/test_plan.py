@@ -9,6 +9,7 @@ import pytest
 
 from smg.bench.plan import Plan, read_plan, ready, stream_plan
 from smg.errors import SmgError
+from smg.learner.configure import configuration
 
 GRID = """
 data: sites
@@ -91,9 +92,16 @@ def test_its_settings_serve_a_single_model_too(tmp_path: Path) -> None:
 
 
 def test_every_ready_configuration_is_a_sound_plan() -> None:
-    assert {"prostate-paper", "prostate-lite", "demo"} <= set(ready())
+    assert {"prostate-paper", "prostate-lite", "demo", "recommended"} <= set(ready())
     for name in ready():
-        assert len(read_plan(name).runs()) >= 2
+        if read_plan(name).streams:
+            assert len(read_plan(name).runs()) >= 2
+
+
+def test_what_is_recommended_is_what_was_measured() -> None:
+    """The settings of the runs in results/prostate-lite-aug."""
+    (measured,) = read_plan("prostate-lite-aug").only(["A-first"], ["sga+c adam average"], [0]).runs()
+    assert configuration(read_plan("prostate-lite").layer(), read_plan("recommended").layer()) == measured.config
 
 
 def test_the_paper_s_configuration_is_the_paper_s() -> None:

@@ -89,6 +89,24 @@ def test_a_ready_configuration_serves_learn(desk: Path) -> None:
     assert config["seed"] == 0
 
 
+def test_configurations_are_laid_over_one_another(desk: Path) -> None:
+    both = ("--config", "prostate-lite", "--config", "recommended")
+    result = smg("learn", "both", "sites/A", *both, *TINY, "--json", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    config = json.loads(result.stdout)["config"]
+    assert (config["method"], config["options"], config["select"]) == ("sga+c", {"inner": "adam"}, "average")
+    assert config["augment"]["rotation"]["probability"] > 0
+    assert config["compile"]  # which is prostate-lite's word
+
+
+def test_what_is_recommended_runs_under_its_name(desk: Path) -> None:
+    words = ("run", "recommended", "--data", "sites", "--order", "A,B", "--unseen", "C", "--json")
+    result = smg(*words, *TINY, "--out", "runs/recommended", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["name"], told["method"], told["config"]["select"]) == ("recommended", "sga+c", "average")
+
+
 def test_a_file_of_many_runs_is_not_one_run(desk: Path) -> None:
     result = smg("run", "prostate-lite", "--data", "sites", cwd=desk)
     assert result.returncode == 2
