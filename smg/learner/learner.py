@@ -171,7 +171,7 @@ class Learner:
                 raise SmgError(
                     f"site {site.name} was learned before (round {self._round_of(site.name)}); --again learns it anew"
                 )
-            prepared = prepare_site(site, self.config.preparation, leave_out)
+            prepared = self._new_scans(site, prepare_site(site, self.config.preparation, leave_out), leave_out)
             split = split or self._split(site.keep({p.subject.case for p in prepared}))
             parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
             number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
@@ -281,6 +281,7 @@ class Learner:
             "site": site,
             "subjects": {part: len(subjects) for part, subjects in parts.items()},
             "parts": {part: [self._alias(site, p.subject.case) for p in subjects] for part, subjects in parts.items()},
+            "scans": sorted(_short(p) for subjects in parts.values() for p in subjects),
             "config": self.config.model_dump(mode="json"),
             "versions": versions(),
             "curve": training.progress.curve,
@@ -374,6 +375,18 @@ class Learner:
                 names = {s.case: alias(record["config"]["seed"], site.name, s.case) for s in site.subjects}
                 before |= {case: part_of[name] for case, name in names.items() if name in part_of}
         return split_site(site, self.config.seed, before)
+
+    def _new_scans(self, site: Site, prepared: list[Prepared], leave_out: bool) -> list[Prepared]:
+        """Without those that were learned at another site: they would be tested on as if they were new."""
+        elsewhere = [entry for entry in self.rounds() if entry["site"] != site.name]
+        known = {scan: e["site"] for e in elsewhere for scan in self.store.read_round(e["round"]).get("scans", [])}
+        for one in prepared:
+            if _short(one) in known and not leave_out:
+                where = known[_short(one)]
+                raise SmgError(
+                    f"{one.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it"
+                )
+        return [one for one in prepared if _short(one) not in known]
 
     def _alone(self) -> AbstractContextManager[None]:
         """The lock, which in a job of several processes the first one holds for all."""
@@ -470,6 +483,11 @@ def _changed(before: BaseModel, now: BaseModel) -> str:
     """`width 8, not 4`"""
     old, new = before.model_dump(), now.model_dump()
     return ", ".join(f"{key} {old[key]}, not {new[key]}" for key in old if old[key] != new[key])
+
+
+def _short(scan: Prepared) -> str:
+    """By which a scan is known again, and nobody found out."""
+    return scan.turned[:16]
 
 
 def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -193,6 +193,20 @@ def test_a_scan_at_two_sites_is_not_tested_as_if_unseen(data: Path, tmp_path: Pa
     assert results["measures"]["dsc"]["FM"] is not None
 
 
+def test_a_scan_learned_at_another_site_is_not_learned_again_under_this_one(taught: Learner, data: Path) -> None:
+    """As when a folder is given a second time under another name; what is new in it can be learned."""
+    folder = taught.store.folder.parent / "Other"
+    shutil.copytree(data / "C", folder)
+    for suffix in ("", "_segmentation"):
+        shutil.copy(data / "A" / f"Case02{suffix}.nii.gz", folder / f"again{suffix}.nii.gz")
+    before = fingerprint(taught.store.folder)
+    with pytest.raises(SmgError, match=r"Other/again.nii.gz: the same scan was learned at site A; --leave-out"):
+        taught.learn(Site.find(folder))
+    assert fingerprint(taught.store.folder) == before
+    assert sum(taught.learn(Site.find(folder), leave_out=True)["subjects"].values()) == 4
+    assert taught.learn(Site.find(data, "A"), again=True)["round"] == 4  # at its own site, as often as one likes
+
+
 def test_a_part_without_any_subject_is_told_before_a_round(tmp_path: Path) -> None:
     for place, name in enumerate("ABC"):
         write_site(tmp_path / "sites" / name, 2, first_seed=10 * place)
