@@ -156,7 +156,6 @@ def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
     for key in settings:
         if not isinstance(key, str):
             raise SmgError(f"{where}: no setting {key!r}; `smg settings` lists them")
-    for key in settings:
         if key not in LearnerConfig.model_fields and (
             close := get_close_matches(key, [*KEYS, *LearnerConfig.model_fields], 1)
         ):

@@ -281,7 +281,7 @@ class Learner:
             "site": site,
             "subjects": {part: len(subjects) for part, subjects in parts.items()},
             "parts": {part: [self._alias(site, p.subject.case) for p in subjects] for part, subjects in parts.items()},
-            "scans": sorted(_short(p) for subjects in parts.values() for p in subjects),
+            "scans": sorted({one for subjects in parts.values() for p in subjects for one in _hashes(p)}),
             "config": self.config.model_dump(mode="json"),
             "versions": versions(),
             "curve": training.progress.curve,
@@ -380,13 +380,16 @@ class Learner:
         """Without those that were learned at another site: they would be tested on as if they were new."""
         elsewhere = [entry for entry in self.rounds() if entry["site"] != site.name]
         known = {scan: e["site"] for e in elsewhere for scan in self.store.read_round(e["round"]).get("scans", [])}
-        for one in prepared:
-            if _short(one) in known and not leave_out:
-                where = known[_short(one)]
+        new = []
+        for scan in prepared:
+            where = next((known[one] for one in _hashes(scan) if one in known), None)
+            if where is None:
+                new.append(scan)
+            elif not leave_out:
                 raise SmgError(
-                    f"{one.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it"
+                    f"{scan.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it"
                 )
-        return [one for one in prepared if _short(one) not in known]
+        return new
 
     def _alone(self) -> AbstractContextManager[None]:
         """The lock, which in a job of several processes the first one holds for all."""
@@ -485,9 +488,9 @@ def _changed(before: BaseModel, now: BaseModel) -> str:
     return ", ".join(f"{key} {old[key]}, not {new[key]}" for key in old if old[key] != new[key])
 
 
-def _short(scan: Prepared) -> str:
-    """By which a scan is known again, and nobody found out."""
-    return scan.turned[:16]
+def _hashes(scan: Prepared) -> tuple[str, str]:
+    """By which a scan is known again, as it is stored or turned (smg.sites.check), and nobody found out."""
+    return scan.content[:16], scan.turned[:16]
 
 
 def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -32,13 +32,11 @@ class GEM(Method):
         memory = torch.stack([grad(theta, p_k) for p_k in batches.exemplars])
         exact = memory.double()
         products = (exact @ g.double()).cpu().numpy()
-        if (products >= 0).all() or not np.isfinite(
-            products
-        ).all():  # of what is not finite the step's report will tell
+        if (products >= 0).all():
             return g
         gram = (exact @ exact.T).cpu().numpy()
-        if not np.isfinite(gram).all():
-            return g
+        if not (np.isfinite(products).all() and np.isfinite(gram).all()):
+            return g  # which the step's report will tell of
         v = dual(gram + self.ridge * np.eye(len(gram)), products, self.margin)
         return g + (torch.from_numpy(v).to(memory) @ memory)
 

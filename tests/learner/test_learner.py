@@ -198,7 +198,9 @@ def test_a_scan_learned_at_another_site_is_not_learned_again_under_this_one(taug
     folder = taught.store.folder.parent / "Other"
     shutil.copytree(data / "C", folder)
     for suffix in ("", "_segmentation"):
-        shutil.copy(data / "A" / f"Case02{suffix}.nii.gz", folder / f"again{suffix}.nii.gz")
+        again = read_volume(data / "A" / f"Case02{suffix}.nii.gz")
+        lost = np.diag([-1.0, -1.0, 1.0, 1.0])  # what its header said of its orientation
+        write_volume(folder / f"again{suffix}.nii.gz", Volume(again.array, lost))
     before = fingerprint(taught.store.folder)
     with pytest.raises(SmgError, match=r"Other/again.nii.gz: the same scan was learned at site A; --leave-out"):
         taught.learn(Site.find(folder))

@@ -16,6 +16,8 @@ from smg.errors import SmgError
 from smg.report.figures import Figures, for_page
 from smg.report.objective import rounds_begin
 from smg.report.page import embedded, write_report
+from smg.report.runs import Run
+from smg.report.subjects import failures
 from tests.report.benches import make_bench, make_run
 
 VOID = {"meta", "br", "img", "input", "link", "hr", "use", "path"}
@@ -266,3 +268,11 @@ def test_a_folder_named_twice_has_no_unfinished_runs(tmp_path: Path, monkeypatch
     make_bench(tmp_path / "bench", ("jm",), seeds=(0,), subjects=1, reports=3)
     monkeypatch.chdir(tmp_path)
     assert write_report([Path("bench"), tmp_path / "bench"], tmp_path / "report.html").unfinished == 0
+
+
+def test_a_subject_of_several_classes_is_one_subject() -> None:
+    good, poor, empty = ({"dsc": d, "asd": a} for d, a in ((0.9, 1.0), (0.3, 5.0), (0.0, None)))
+    rows = [{"round": "B", "classes": {"zone": zone, "rest": good}} for zone in (good, poor, empty)]
+    told = {"name": "jm", "stream": {"order": ["A", "B"], "unseen": None}, "subjects": rows}
+    (counted,) = failures([Run(Path(), told)])
+    assert (counted.subjects, counted.empty, counted.poor) == (3, 1, 2)
