@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from claims import Paper, beyond, details, read_paper, stream_of, summary  # benchmarks/claims.py
+from explanations import leads  # benchmarks/explanations.py
 from friendly import in_one_line
 
 from smg.bench.plan import read_plan, ready
@@ -150,6 +151,7 @@ def pages(results: Path) -> dict[Path, str]:
     if (augmented := results / "prostate-lite-aug").exists():
         more = [renamed(run, f"{run.name}, augmented") for run in find_runs([augmented])]
         made[page] = placed_in(made[page], "beyond", beyond(runs, more))
+    made[page] = placed_in(made[page], "explanations", leads(results))
     return made
 
 

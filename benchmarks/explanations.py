@@ -1,0 +1,76 @@
+"""Why a claim may fail here: SGA(+c)'s lead over joint minimisation, measured again with one thing made otherwise.
+
+If the thing were the reason, the lead would be another with it than as it is. A lead is paired over subjects and seeds,
+its 95 % interval by its own seeds alone (`smg.report.paired`); of one seed it speaks of other patients only, not of chance
+among runs, which moves BM and FM by several points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from claims import STREAMS, Comparison, Found, find, measure, stream_of  # benchmarks/claims.py
+
+from smg.report.runs import Run, find_runs
+
+MAIN = "prostate-lite"
+ABLATIONS = f"{MAIN}-ablations"
+AUGMENTED = f"{MAIN}-aug"
+OURS, THEIRS = "ours", "theirs"
+Method = tuple[str, str]  # a bench, and a method's name there
+SGA_C, JM = (MAIN, "sga+c"), (MAIN, "jm")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is made otherwise, and who then leads whom."""
+
+    otherwise: str
+    ours: Method = SGA_C
+    theirs: Method = JM
+    seeds: tuple[int, ...] | None = None  # only these
+
+
+EXPLANATIONS = (
+    Explanation("as it is"),
+    Explanation("as it is, seed 0 alone", seeds=(0,)),
+    Explanation("inner step: of Adam's size", (ABLATIONS, "adam")),
+    Explanation("inner step: both halves (`symmetric`)", (ABLATIONS, "symmetric")),
+    Explanation("inner step: second order (`direct`)", (ABLATIONS, "direct")),
+    Explanation("regime: batch norm", (ABLATIONS, "batch norm"), (ABLATIONS, "jm batch norm")),
+    Explanation("regime: augmented", (AUGMENTED, "sga+c"), (AUGMENTED, "jm")),
+    Explanation("buffer: chosen by the foreground's features", (ABLATIONS, "foreground features")),
+    Explanation("buffer: chosen by chance", (ABLATIONS, "random exemplars")),
+    Explanation("site B: without D, too", ("without-D", "sga+c"), ("without-D", "jm")),
+    Explanation("8 bit: 5 bit", ("32-levels", "sga+c"), ("32-levels", "jm")),
+)
+
+
+def leads(results: Path) -> str:
+    """A line an explanation that has been run."""
+    heads = [(name, stream) for name in ("BM", "FM") for stream in STREAMS]
+    lines = [
+        "| made otherwise | seeds | " + " | ".join(f"{name}, {stream}" for name, stream in heads) + " |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for one in EXPLANATIONS:
+        runs = [*_of(results, one.ours, OURS, one.seeds), *_of(results, one.theirs, THEIRS, one.seeds)]
+        found = [find([(stream, Comparison(OURS, measure(name), THEIRS))], runs, "dsc", {}) for name, stream in heads]
+        if any(found):
+            cells = " | ".join(told.text("dsc") if told else "" for told in found)
+            lines.append(f"| {one.otherwise} | {_seeds(found)} | {cells} |")
+    return "\n".join(lines)
+
+
+def _of(results: Path, method: Method, role: str, seeds: tuple[int, ...] | None) -> Iterator[Run]:
+    bench, name = method
+    for run in find_runs([results / bench]) if (results / bench).is_dir() else []:
+        if run.name == name and stream_of(run) in STREAMS and (seeds is None or run.seed in seeds):
+            yield replace(run, results=run.results | {"name": role})
+
+
+def _seeds(found: list[Found | None]) -> str:
+    counts = sorted({one.seeds for one in found if one})
+    return " or ".join(map(str, counts))
