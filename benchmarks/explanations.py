@@ -1,8 +1,8 @@
 """Why a claim may fail here: SGA(+c)'s lead over joint minimisation, measured again with one thing made otherwise.
 
 If the thing were the reason, the lead would be another with it than as it is. A lead is paired over subjects and seeds,
-its 95 % interval by its own seeds alone (`smg.report.paired`); of one seed it speaks of other patients only, not of chance
-among runs, which moves BM and FM by several points.
+with a 95 % interval by its own seeds alone (`smg.report.paired`). One seed's speaks of other patients only, not of
+chance among runs, which moves BM and FM by several points.
 """
 
 from __future__ import annotations

@@ -170,6 +170,40 @@ def test_fm_is_over_every_unseen_subject_that_has_a_value(claims: ModuleType, tm
     assert claims.measure("FM").values(Run(tmp_path, {}), "dsc") == {"F": {"a": 0.5}}
 
 
+def test_a_lead_is_measured_again_with_one_thing_made_otherwise(claims: ModuleType, tmp_path: Path) -> None:
+    """By its own bench and rival; and what has not been run has no line."""
+    explanations = importlib.import_module("explanations")
+    rng = np.random.default_rng(5)
+
+    def publish(bench: str, name: str, seed: int, dsc: float) -> float:
+        made, folder = run(name, seed, rng), tmp_path / bench / "A-first" / name / f"seed-{seed}"
+        folder.mkdir(parents=True)
+        rows = [{"site": "F", "subject": str(n), "classes": {"foreground": {"dsc": dsc}}} for n in range(3)]
+        (folder / "unseen.json").write_text(json.dumps(rows))
+        (folder / "results.json").write_text(json.dumps(made.results | {"method": name}))
+        return 100 * float(made.results["measures"]["dsc"]["BM"])
+
+    bm = {
+        (bench, name, seed): publish(bench, name, seed, dsc)
+        for bench, seeds, ahead in (("prostate-lite", (0, 1), 0.1), ("without-D", (0,), 0.3))
+        for seed in seeds
+        for name, dsc in (("jm", 0.5), ("sga+c", 0.5 + ahead))
+    }
+    lines = [line.split(" | ") for line in explanations.leads(tmp_path).splitlines()[2:]]
+    assert [(line[0], line[1]) for line in lines] == [
+        ("| as it is", "2"),
+        ("| as it is, seed 0 alone", "1"),
+        ("| site B: without D, too", "1"),
+    ]
+    for line, bench, seeds in zip(
+        lines, ("prostate-lite", "prostate-lite", "without-D"), ([0, 1], [0], [0]), strict=True
+    ):
+        ahead = np.mean([bm[bench, "sga+c", k] - bm[bench, "jm", k] for k in seeds])
+        assert line[2].startswith(f"{ahead:+.1f} [")
+    assert [line[4].split()[0] for line in lines] == ["+10.0", "+10.0", "+30.0"]
+    assert [line[3] for line in lines] == ["", "", ""]  # F-first has no run
+
+
 def test_the_published_pages_say_what_the_runs_do(claims: ModuleType) -> None:
     evidence = importlib.import_module("evidence")
     for path, text in evidence.pages(ROOT / "results").items():
