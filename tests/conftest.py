@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 # One thread each: the networks of tests are so small that more only wait for one another. Before torch is imported,
@@ -13,6 +14,9 @@ import numpy as np
 import pytest
 
 from smg.sites.volume import Volume, write_volume
+
+# Ctrl-C is heard, by the processes that tests start too, even where whoever started the tests ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
