@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
-from pydantic import BaseModel
-from torch import Tensor, nn
-
 import smg
 from smg.errors import SmgError
-from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
+from smg.evaluation.subjects import Evaluated, evaluate_subjects
+from smg.learner.closing import Parts, close
+from smg.learner.closing import versions as versions
 from smg.learner.config import LearnerConfig
-from smg.learner.exemplars import alias, choose, size_of, unpack
 from smg.learner.familiarity import Familiar
+from smg.learner.lineage import Lineage
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.processes import first_process, meet
-from smg.learner.round import Diverged, Told, Training, device_of_choice
+from smg.learner.round import Diverged, Told, Training
 from smg.learner.store import FORMAT, Store
-from smg.networks import build_network, check_network
-from smg.networks.features import bottleneck_map, means_of
-from smg.prepare.cache import Prepared
+from smg.networks import check_network
+from smg.networks.features import bottleneck_map
 from smg.prepare.site import prepare_site
-from smg.replay.features import foreground_features, subject_moments
 from smg.sites.site import Site
-from smg.sites.split import Split, split_site
+from smg.sites.split import Split
 from smg.sites.volume import Volume
 
 
-class Learner:
+class Learner(Lineage):
     """One model in one folder.
 
         learner = Learner.create("model", method="sga+c", iterations=2000)
@@ -44,37 +39,7 @@ class Learner:
     A round killed at any moment goes on where it was when `learn` is called again, and ends with the same weights.
     """
 
-    def __init__(
-        self, folder: str | Path, config: LearnerConfig | None = None, other_preparation: bool = False
-    ) -> None:
-        """Open a model; `config` is what its next rounds go by, the model's own if none is given.
-
-        The network must be the model's. A preparation that differs is refused unless asked for: what was learned from
-        scans prepared one way may be worth little on scans prepared another.
-        """
-        self.store = Store(Path(folder))
-        self.model = self.store.read()
-        self.store.check_classes(self.model)
-        self._given, self._other_preparation = config, other_preparation
-        self.config = self._configured()
-        self._predictor: tuple[int, Predictor] | None = None  # with the round it is of
-
-    def _configured(self) -> LearnerConfig:
-        """What the next round goes by: what was given, if it fits the current round, or else as that has it."""
-        try:
-            own = self.as_prepared(self.current)
-        except SmgError:  # the round is damaged: the model opens all the same, so that it can be rolled back
-            own = self.as_prepared(0)
-        config, folder = self._given or own, self.store.folder
-        if config.network != own.network:
-            changed = _changed(own.network, config.network)
-            raise SmgError(f"{folder}: the model's network cannot be changed ({changed}); make a new model")
-        if config.preparation != own.preparation and not self._other_preparation:
-            raise SmgError(
-                f"{folder}: scans were prepared otherwise before "
-                f"({_changed(own.preparation, config.preparation)}); --other-preparation does it all the same"
-            )
-        return config
+    _predictor: tuple[int, Predictor] | None = None  # with the round it is of
 
     @classmethod
     def create(cls, folder: str | Path, config: LearnerConfig | None = None, **options: Any) -> Learner:
@@ -91,59 +56,6 @@ class Learner:
                 store.note("created", version=smg.__version__)
         meet()
         return cls(folder)
-
-    # --- what it knows ------------------------------------------------------------------------------------------------
-
-    @property
-    def current(self) -> int:
-        """The round whose weights are in use; 0 before the first."""
-        return int(self.model["current"])
-
-    def rounds(self, upto: int | None = None) -> list[dict[str, Any]]:
-        """The entries of the rounds that led to a version, first to last."""
-        entries = {entry["round"]: entry for entry in self.model["rounds"]}
-        line, number = [], self.current if upto is None else upto
-        while number:
-            line.append(entries[number])
-            number = entries[number]["parent"]
-        return line[::-1]
-
-    @property
-    def sites(self) -> list[str]:
-        """The sites learned, in order."""
-        return [entry["site"] for entry in self.rounds()]
-
-    def network(self, number: int | None = None) -> nn.Module:
-        """The network of a round, the current one if none is named; round 0 has the first weights."""
-        network = build_network(self.config.network, self.config.seed).to(device_of_choice())
-        number = self.current if number is None else number
-        if number:
-            network.load_state_dict(self.store.read_tensors(number, "weights"))
-        return network
-
-    def network_for(self, site: str, number: int | None = None) -> nn.Module:
-        """The network that answers for a site: the round's, or the site's own where every site has one by then."""
-        return self.network(self._answering(site, number))
-
-    def _answering(self, site: str, number: int | None) -> int:
-        if self.config.recipe().method.one_network_a_site:
-            for entry in reversed(self.rounds(number)):
-                if entry["site"] == site:
-                    return int(entry["round"])
-        return self.current if number is None else number
-
-    def as_prepared(self, number: int) -> LearnerConfig:
-        """The model's configuration, with scans prepared and masks cleaned as they were for a round's network."""
-        told = self.model["config"]
-        if number:
-            then = self.store.read_round(number)["config"]
-            told = told | {key: then[key] for key in ("preparation", "largest_component") if key in then}
-        return LearnerConfig.model_validate(told, context={"opened": True})
-
-    def replay(self) -> dict[str, list[Prepared]]:
-        """The exemplars of every site learned so far."""
-        kept = {e["site"]: unpack(e["site"], self.store.read_tensors(e["round"], "exemplars")) for e in self.rounds()}
-        return {site: subjects for site, subjects in kept.items() if subjects}
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
@@ -187,7 +99,10 @@ class Learner:
             except Diverged:
                 self._give_up()
                 raise
-            return self._close(training, parts, tolerance)
+            close(self, training, parts, tolerance)
+            meet()
+            self.model = self.store.read()
+            return self.store.read_round(number)
 
     def _settle(self, site: str) -> dict[str, Any] | None:
         """Tidy after a process that died with its round entered and its progress not forgotten; that round's record."""
@@ -205,7 +120,7 @@ class Learner:
         meet()
         return record if record["site"] == site else None
 
-    def _training(self, number: int, site: str, parts: dict[str, list[Prepared]]) -> Training:
+    def _training(self, number: int, site: str, parts: Parts) -> Training:
         if not parts["train"]:
             raise SmgError(f"site {site}: no subject to train with")
         fresh = self.config.recipe().method.one_network_a_site
@@ -232,7 +147,7 @@ class Learner:
             moments=moments,
         )
 
-    def _key(self, number: int, site: str, parts: dict[str, list[Prepared]]) -> str:
+    def _key(self, number: int, site: str, parts: Parts) -> str:
         """What a checkpoint must have been made from to be gone on with."""
         data = {part: [[p.content for p in subjects]] for part, subjects in parts.items()}
         whole = [number, site, self.current, self.config.model_dump(mode="json"), data]
@@ -263,139 +178,7 @@ class Learner:
         if first_process():
             self.store.forget_progress()
 
-    def _close(self, training: Training, parts: dict[str, list[Prepared]], tolerance: float | None) -> dict[str, Any]:
-        """Choose exemplars, evaluate, and make the round a version."""
-        network, number, site = training.network, training.number, training.site
-        kept, candidates = self.replay(), parts["train"]
-        previous = {name: self._moments(network, exemplars) for name, exemplars in kept.items()}
-        moments = self._moments(network, candidates)
-        features = self._features(network, candidates, moments)
-        of_kept = [self._features(network, kept[name], of) for name, of in previous.items()]
-        chosen, selection = choose(self.config, number, site, candidates, features, of_kept)
-        earlier = self._earlier(self.network(), network)
-        tested = evaluate_subjects(network, parts["test"], self.config.preparation, self.config.largest_component)
-        fallen = {name: dsc["before"] - dsc["after"] for name, dsc in earlier.items()}
-        record: dict[str, Any] = {
-            "round": number,
-            "parent": self.current,
-            "site": site,
-            "subjects": {part: len(subjects) for part, subjects in parts.items()},
-            "parts": {part: [self._alias(site, p.subject.case) for p in subjects] for part, subjects in parts.items()},
-            "scans": sorted({one for subjects in parts.values() for p in subjects for one in _hashes(p)}),
-            "config": self.config.model_dump(mode="json"),
-            "versions": versions(),
-            "curve": training.progress.curve,
-            "log": training.progress.log,
-            "selection": selection,
-            "familiar": self._familiar(network, site, previous | {site: moments}, parts["validation"]),
-            "kept": self.kept() | {site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}},
-            "test": [self._under_alias(site, row) for row in tested],
-            "earlier": earlier,
-            "held": tolerance is not None and any(fall > tolerance for fall in fallen.values()),
-        }
-        tensors = {"weights": _cpu(network.state_dict()), "exemplars": chosen}
-        if self.config.keep_optimiser:
-            tensors["optimiser"] = _cpu(training.opt.state())
-        if first_process():
-            self.store.write_round(number, tensors, record)
-            self._enter(number, site, record["held"])
-            self.store.forget_progress()
-            self.store.note("held" if record["held"] else "learned", round=number, site=site)
-        meet()
-        self.model = self.store.read()
-        return self.store.read_round(number)
-
-    def _enter(self, number: int, site: str, held: bool) -> None:
-        entry = {"round": number, "parent": self.current, "site": site}
-        current = self.current if held else number
-        self.store.write(self.model | {"current": current, "rounds": [*self.model["rounds"], entry]})
-
-    def _moments(self, network: nn.Module, subjects: Sequence[Prepared]) -> Tensor:
-        return subject_moments(network, subjects, self.config.preparation)
-
-    def _features(self, network: nn.Module, subjects: Sequence[Prepared], moments: Tensor) -> Tensor:
-        """f(s), by which exemplars are chosen."""
-        if self.config.replay.features == "foreground":
-            return foreground_features(network, subjects, self.config.preparation)
-        return means_of(moments)
-
-    def _familiar(
-        self, network: nn.Module, site: str, moments: dict[str, Tensor], validation: list[Prepared]
-    ) -> dict[str, Any]:
-        """What predictions with this network will be measured against."""
-        known = Familiar.of(moments)
-        apart = [known.distance(m, site) for m in self._moments(network, validation)] if validation else []
-        return known.as_json([d for d in apart if d is not None])
-
-    def held(self, number: int) -> bool:
-        """Whether a round still waits to be accepted."""
-        accepted = [e["round"] for e in self.store.journal() if e["event"] == "accepted"]
-        return bool(self.store.read_round(number)["held"]) and number not in accepted
-
-    def stored(self) -> list[dict[str, Any]]:
-        """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
-        used = {entry["site"]: entry["round"] for entry in self.rounds()}
-        return [
-            {"site": site, "round": number, **self._size_of_round(number), "in_use": used.get(site) == number}
-            for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
-        ]
-
-    def kept(self) -> dict[str, dict[str, int]]:
-        """How many subjects and bytes of each earlier site are in the buffer."""
-        return {entry["site"]: self._size_of_round(entry["round"]) for entry in self.rounds()}
-
-    def _size_of_round(self, number: int) -> dict[str, int]:
-        packed = self.store.read_tensors(number, "exemplars")
-        return {"subjects": len(packed) // 2, "bytes": size_of(packed)}
-
-    def _earlier(self, before: nn.Module, after: nn.Module) -> dict[str, dict[str, float]]:
-        """What the round did to each earlier site's exemplars: their mean DSC before and after."""
-        told, options = {}, (self.config.preparation, self.config.largest_component)
-        for site, exemplars in self.replay().items():
-            rows = [[prepared_dice(n, e, *options) for e in exemplars] for n in (before, after)]
-            told[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
-        return told
-
-    def _under_alias(self, site: str, row: Evaluated) -> dict[str, object]:
-        return row.as_json() | {"subject": self._alias(site, row.case)}
-
-    def _alias(self, site: str, case: str) -> str:
-        return alias(self.config.seed, site, case)
-
-    def _round_of(self, site: str) -> int:
-        return next(int(entry["round"]) for entry in self.rounds() if entry["site"] == site)
-
-    def _split(self, site: Site, upto: int | None = None) -> Split:
-        """By a hash of seed and case; but who was in a part when a version learned the site stays in it."""
-        before: dict[str, str] = {}
-        for entry in self.rounds(upto):
-            if entry["site"] == site.name:
-                record = self.store.read_round(entry["round"])
-                part_of = {name: part for part, names in record.get("parts", {}).items() for name in names}
-                names = {s.case: alias(record["config"]["seed"], site.name, s.case) for s in site.subjects}
-                before |= {case: part_of[name] for case, name in names.items() if name in part_of}
-        return split_site(site, self.config.seed, before)
-
-    def _new_scans(self, site: Site, prepared: list[Prepared], leave_out: bool) -> list[Prepared]:
-        """Without those that were learned at another site: they would be tested on as if they were new."""
-        elsewhere = [entry for entry in self.rounds() if entry["site"] != site.name]
-        known = {scan: e["site"] for e in elsewhere for scan in self.store.read_round(e["round"]).get("scans", [])}
-        new = []
-        for scan in prepared:
-            where = next((known[one] for one in _hashes(scan) if one in known), None)
-            if where is None:
-                new.append(scan)
-            elif not leave_out:
-                raise SmgError(
-                    f"{scan.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it"
-                )
-        return new
-
-    def _alone(self) -> AbstractContextManager[None]:
-        """The lock, which in a job of several processes the first one holds for all."""
-        return self.store.locked() if first_process() else nullcontext()
-
-    # --- asking, looking back, taking back ----------------------------------------------------------------------------
+    # --- asking -------------------------------------------------------------------------------------------------------
 
     def evaluate(
         self,
@@ -431,67 +214,3 @@ class Learner:
             familiar = Familiar.read([self.store.read_round(entry["round"]) for entry in self.rounds()])
             self._predictor = self.current, Predictor(self.network(), self.as_prepared(self.current), familiar)
         return self._predictor[1]
-
-    def rollback(self, number: int) -> None:
-        """Make an earlier round current; nothing is deleted."""
-        if self._known(number) and self.held(number):
-            raise SmgError(f"{self.store.folder}: round {number} is held; `smg accept` takes it")
-        self._make_current(number, "rolled back")
-
-    def accept(self, number: int) -> None:
-        """Make a held round current."""
-        if number == 0 or (self._known(number) and not self.held(number)):
-            raise SmgError(f"{self.store.folder}: round {number} is not held; `smg rollback` goes back to it")
-        self._make_current(number, "accepted")
-
-    def _known(self, number: int) -> bool:
-        return number in [entry["round"] for entry in self.model["rounds"]]
-
-    def _make_current(self, number: int, event: str) -> None:
-        with self.store.locked():
-            self.model = self.store.read()
-            known = [entry["round"] for entry in self.model["rounds"]]
-            if number not in (0, *known):
-                there = ", ".join(map(str, known)) or "none yet"
-                raise SmgError(f"{self.store.folder}: no round {number}; it has {there}")
-            self.store.write(self.model | {"current": number})
-            self.store.note(event, round=number)
-            self.model = self.store.read()
-            self.config = self.config if self._given else self._configured()
-
-    def drop(self, site: str) -> int:
-        """Remove a site's exemplars from every round that holds them, note it in the journal; how many there were."""
-        with self.store.locked():
-            self.model = self.store.read()
-            rounds = [entry["round"] for entry in self.model["rounds"] if entry["site"] == site]
-            if not rounds:
-                raise SmgError(
-                    f"{self.store.folder}: site {site} was never learned; it has {', '.join(self.sites) or 'none'}"
-                )
-            count = 0
-            for number in rounds:
-                count += len(unpack(site, self.store.read_tensors(number, "exemplars")))
-                self.store.replace_tensors(number, "exemplars", {})
-            self.store.note("dropped exemplars", site=site, subjects=count)
-            return count
-
-
-def versions() -> dict[str, str | int]:
-    """Of what made a result; with other threads, or on a processor with other vectors, sums are rounded otherwise."""
-    made = {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
-    return {**made, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}
-
-
-def _changed(before: BaseModel, now: BaseModel) -> str:
-    """`width 8, not 4`"""
-    old, new = before.model_dump(), now.model_dump()
-    return ", ".join(f"{key} {old[key]}, not {new[key]}" for key in old if old[key] != new[key])
-
-
-def _hashes(scan: Prepared) -> tuple[str, str]:
-    """By which a scan is known again, as it is stored or turned (smg.sites.check), and nobody found out."""
-    return scan.content[:16], scan.turned[:16]
-
-
-def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: t.detach().clone().cpu() for name, t in tensors.items()}

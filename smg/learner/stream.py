@@ -13,9 +13,10 @@ from smg.errors import Misuse, SmgError
 from smg.evaluation.measures import FORMULAS, Matrix, measures
 from smg.evaluation.subjects import mean_of
 from smg.files import locked, write_json
+from smg.learner.closing import versions
 from smg.learner.config import LearnerConfig
 from smg.learner.events import Event, Listener, appending
-from smg.learner.learner import Learner, versions
+from smg.learner.learner import Learner
 from smg.learner.processes import first_process, meet
 from smg.learner.round import Told
 from smg.methods import Step

@@ -587,7 +587,7 @@ def test_subjects_stay_in_their_part_when_a_site_has_grown(taught: Learner, data
     after = taught.learn(Site.find(grown), again=True)["parts"]
     assert {part: len(names) for part, names in after.items()} == {"train": 8, "validation": 2, "test": 3}
     assert all(set(before[part]) <= set(after[part]) for part in before)
-    tested = {taught._alias("A", row.case) for row in taught.evaluate(Site.find(grown))}
+    tested = {alias(0, "A", row.case) for row in taught.evaluate(Site.find(grown))}
     assert tested == set(after["test"])
 
 
@@ -596,14 +596,14 @@ def test_a_version_is_tested_on_none_that_it_was_trained_on(data: Path, tmp_path
     made, site = learner(tmp_path / "model"), Site.find(data, "A")
     first = made.learn(site)["parts"]
     made.rollback(0)
-    cases = {made._alias("A", s.case): s.case for s in site.subjects}
+    cases = {alias(0, "A", s.case): s.case for s in site.subjects}
     train, validation, test = (first[part] for part in ("train", "validation", "test"))
     turned = {"train": test + validation, "validation": train[1:], "test": train[:1]}
     made.learn(site, split={part: tuple(cases[name] for name in names) for part, names in turned.items()})
     for number, parts in ((2, turned), (1, first)):
         made.rollback(number)
         for asked in (None, 1, 2):
-            tested = [made._alias("A", row.case) for row in made.evaluate(site, number=asked)]
+            tested = [alias(0, "A", row.case) for row in made.evaluate(site, number=asked)]
             assert sorted(tested) == sorted({None: parts, 1: first, 2: turned}[asked]["test"])
 
 
@@ -720,7 +720,7 @@ def test_the_guard_counts_as_the_model_draws(taught: Learner, data: Path, monkey
         asked.append(largest_component)
         return 0.5
 
-    monkeypatch.setattr("smg.learner.learner.prepared_dice", noting)
+    monkeypatch.setattr("smg.learner.closing.prepared_dice", noting)
     monkeypatch.setattr("smg.learner.round.prepared_dice", noting)
     config = taught.config.model_copy(update={"largest_component": False})
     Learner(taught.store.folder, config).learn(Site.find(data, "C"))

@@ -1,0 +1,124 @@
+"""The end of a round: exemplars are chosen, what it did to earlier sites is measured, and it becomes a version."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import smg
+from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
+from smg.learner.config import LearnerConfig
+from smg.learner.exemplars import alias, choose, size_of
+from smg.learner.familiarity import Familiar
+from smg.learner.lineage import Lineage, scan_hashes
+from smg.learner.processes import first_process
+from smg.learner.round import Training
+from smg.networks.features import means_of
+from smg.prepare.cache import Prepared
+from smg.replay.features import foreground_features, subject_moments
+
+Parts = dict[str, list[Prepared]]
+
+
+def close(past: Lineage, training: Training, parts: Parts, tolerance: float | None) -> None:
+    """Make a trained round a version, current unless it harmed an earlier site by more than `tolerance`."""
+    chosen, seen = _looked_through(past, training, parts)
+    record = _about(past, training, parts) | seen
+    record["kept"] = past.kept() | {training.site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}}
+    record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
+    record["held"] = tolerance is not None and any(
+        d["before"] - d["after"] > tolerance for d in record["earlier"].values()
+    )
+    tensors = {"weights": _cpu(training.network.state_dict()), "exemplars": chosen}
+    if past.config.keep_optimiser:
+        tensors["optimiser"] = _cpu(training.opt.state())
+    if first_process():
+        past.store.write_round(training.number, tensors, record)
+        past.store.write(_entered(past.model, record))
+        past.store.forget_progress()
+        past.store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
+
+
+def _entered(model: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """model.json with the round in it."""
+    entry = {key: record[key] for key in ("round", "parent", "site")}
+    current = model["current"] if record["held"] else record["round"]
+    return model | {"current": current, "rounds": [*model["rounds"], entry]}
+
+
+def _about(past: Lineage, training: Training, parts: Parts) -> dict[str, Any]:
+    """What the round was: whom it saw, under aliases, and how it went."""
+    site, config = training.site, past.config
+    tested = evaluate_subjects(training.network, parts["test"], config.preparation, config.largest_component)
+    return {
+        "round": training.number,
+        "parent": past.current,
+        "site": site,
+        "subjects": {part: len(subjects) for part, subjects in parts.items()},
+        "parts": {part: [alias(config.seed, site, p.subject.case) for p in ps] for part, ps in parts.items()},
+        "scans": sorted({one for subjects in parts.values() for p in subjects for one in scan_hashes(p)}),
+        "config": config.model_dump(mode="json"),
+        "versions": versions(),
+        "curve": training.progress.curve,
+        "log": training.progress.log,
+        "test": [_under_alias(config.seed, site, row) for row in tested],
+    }
+
+
+def _looked_through(past: Lineage, training: Training, parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The exemplars, packed; and, for the record, how they were chosen and how the network sees every site."""
+    network, site, config = training.network, training.site, past.config
+    kept, candidates = past.replay(), parts["train"]
+    previous = {name: subject_moments(network, es, config.preparation) for name, es in kept.items()}
+    moments = subject_moments(network, candidates, config.preparation)
+    features = _features(network, candidates, moments, config)
+    of_kept = [_features(network, kept[name], of, config) for name, of in previous.items()]
+    chosen, selection = choose(config, training.number, site, candidates, features, of_kept)
+    familiar = _familiar(network, site, previous | {site: moments}, parts["validation"], config)
+    return chosen, {"selection": selection, "familiar": familiar}
+
+
+def _features(network: nn.Module, subjects: Sequence[Prepared], moments: Tensor, config: LearnerConfig) -> Tensor:
+    """f(s), by which exemplars are chosen."""
+    if config.replay.features == "foreground":
+        return foreground_features(network, subjects, config.preparation)
+    return means_of(moments)
+
+
+def _familiar(
+    network: nn.Module, site: str, moments: dict[str, Tensor], validation: list[Prepared], config: LearnerConfig
+) -> dict[str, Any]:
+    """What predictions with this network will be measured against."""
+    known = Familiar.of(moments)
+    rows: Iterable[Tensor] = subject_moments(network, validation, config.preparation) if validation else ()
+    apart = [known.distance(row, site) for row in rows]
+    return known.as_json([d for d in apart if d is not None])
+
+
+def _earlier(
+    kept: dict[str, list[Prepared]], before: nn.Module, after: nn.Module, config: LearnerConfig
+) -> dict[str, dict[str, float]]:
+    """What the round did to each earlier site's exemplars: their mean DSC before and after."""
+    told, options = {}, (config.preparation, config.largest_component)
+    for site, exemplars in kept.items():
+        rows = [[prepared_dice(n, e, *options) for e in exemplars] for n in (before, after)]
+        told[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
+    return told
+
+
+def _under_alias(seed: int, site: str, row: Evaluated) -> dict[str, object]:
+    return row.as_json() | {"subject": alias(seed, site, row.case)}
+
+
+def versions() -> dict[str, str | int]:
+    """Of what made a result; with other threads, or on a processor with other vectors, sums are rounded otherwise."""
+    made = {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    return {**made, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}
+
+
+def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t.detach().clone().cpu() for name, t in tensors.items()}

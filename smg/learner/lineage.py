@@ -1,0 +1,219 @@
+"""What a model's folder tells of its past: looking back on its rounds, and taking them back."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from torch import nn
+
+from smg.errors import SmgError
+from smg.learner.config import LearnerConfig
+from smg.learner.exemplars import alias, size_of, unpack
+from smg.learner.processes import first_process
+from smg.learner.round import device_of_choice
+from smg.learner.store import Store
+from smg.networks import build_network
+from smg.prepare.cache import Prepared
+from smg.sites.site import Site
+from smg.sites.split import Split, split_site
+
+
+class Lineage:
+    """The rounds of one model: those that led to the current one, and those that were left aside."""
+
+    def __init__(
+        self, folder: str | Path, config: LearnerConfig | None = None, other_preparation: bool = False
+    ) -> None:
+        """Open a model; `config` is what its next rounds go by, the model's own if none is given.
+
+        The network must be the model's. A preparation that differs is refused unless asked for: what was learned from
+        scans prepared one way may be worth little on scans prepared another.
+        """
+        self.store = Store(Path(folder))
+        self.model = self.store.read()
+        self.store.check_classes(self.model)
+        self._given, self._other_preparation = config, other_preparation
+        self.config = self._configured()
+
+    def _configured(self) -> LearnerConfig:
+        """What the next round goes by: what was given, if it fits the current round, or else as that has it."""
+        try:
+            own = self.as_prepared(self.current)
+        except SmgError:  # the round is damaged: the model opens all the same, so that it can be rolled back
+            own = self.as_prepared(0)
+        config, folder = self._given or own, self.store.folder
+        if config.network != own.network:
+            changed = _changed(own.network, config.network)
+            raise SmgError(f"{folder}: the model's network cannot be changed ({changed}); make a new model")
+        if config.preparation != own.preparation and not self._other_preparation:
+            raise SmgError(
+                f"{folder}: scans were prepared otherwise before "
+                f"({_changed(own.preparation, config.preparation)}); --other-preparation does it all the same"
+            )
+        return config
+
+    # --- looking back -------------------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> int:
+        """The round whose weights are in use; 0 before the first."""
+        return int(self.model["current"])
+
+    def rounds(self, upto: int | None = None) -> list[dict[str, Any]]:
+        """The entries of the rounds that led to a version, first to last."""
+        entries = {entry["round"]: entry for entry in self.model["rounds"]}
+        line, number = [], self.current if upto is None else upto
+        while number:
+            line.append(entries[number])
+            number = entries[number]["parent"]
+        return line[::-1]
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites learned, in order."""
+        return [entry["site"] for entry in self.rounds()]
+
+    def network(self, number: int | None = None) -> nn.Module:
+        """The network of a round, the current one if none is named; round 0 has the first weights."""
+        network = build_network(self.config.network, self.config.seed).to(device_of_choice())
+        number = self.current if number is None else number
+        if number:
+            network.load_state_dict(self.store.read_tensors(number, "weights"))
+        return network
+
+    def network_for(self, site: str, number: int | None = None) -> nn.Module:
+        """The network that answers for a site: the round's, or the site's own where every site has one by then."""
+        return self.network(self._answering(site, number))
+
+    def _answering(self, site: str, number: int | None) -> int:
+        if self.config.recipe().method.one_network_a_site:
+            for entry in reversed(self.rounds(number)):
+                if entry["site"] == site:
+                    return int(entry["round"])
+        return self.current if number is None else number
+
+    def as_prepared(self, number: int) -> LearnerConfig:
+        """The model's configuration, with scans prepared and masks cleaned as they were for a round's network."""
+        told = self.model["config"]
+        if number:
+            then = self.store.read_round(number)["config"]
+            told = told | {key: then[key] for key in ("preparation", "largest_component") if key in then}
+        return LearnerConfig.model_validate(told, context={"opened": True})
+
+    def replay(self) -> dict[str, list[Prepared]]:
+        """The exemplars of every site learned so far."""
+        kept = {e["site"]: unpack(e["site"], self.store.read_tensors(e["round"], "exemplars")) for e in self.rounds()}
+        return {site: subjects for site, subjects in kept.items() if subjects}
+
+    def held(self, number: int) -> bool:
+        """Whether a round still waits to be accepted."""
+        accepted = [e["round"] for e in self.store.journal() if e["event"] == "accepted"]
+        return bool(self.store.read_round(number)["held"]) and number not in accepted
+
+    def stored(self) -> list[dict[str, Any]]:
+        """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
+        used = {entry["site"]: entry["round"] for entry in self.rounds()}
+        return [
+            {"site": site, "round": number, **self._size_of_round(number), "in_use": used.get(site) == number}
+            for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
+        ]
+
+    def kept(self) -> dict[str, dict[str, int]]:
+        """How many subjects and bytes of each earlier site are in the buffer."""
+        return {entry["site"]: self._size_of_round(entry["round"]) for entry in self.rounds()}
+
+    def _size_of_round(self, number: int) -> dict[str, int]:
+        packed = self.store.read_tensors(number, "exemplars")
+        return {"subjects": len(packed) // 2, "bytes": size_of(packed)}
+
+    def _round_of(self, site: str) -> int:
+        return next(int(entry["round"]) for entry in self.rounds() if entry["site"] == site)
+
+    def _split(self, site: Site, upto: int | None = None) -> Split:
+        """By a hash of seed and case; but who was in a part when a version learned the site stays in it."""
+        before: dict[str, str] = {}
+        for entry in self.rounds(upto):
+            if entry["site"] == site.name:
+                record = self.store.read_round(entry["round"])
+                part_of = {name: part for part, names in record.get("parts", {}).items() for name in names}
+                names = {s.case: alias(record["config"]["seed"], site.name, s.case) for s in site.subjects}
+                before |= {case: part_of[name] for case, name in names.items() if name in part_of}
+        return split_site(site, self.config.seed, before)
+
+    def _new_scans(self, site: Site, prepared: list[Prepared], leave_out: bool) -> list[Prepared]:
+        """Without those that were learned at another site: they would be tested on as if they were new."""
+        elsewhere = [entry for entry in self.rounds() if entry["site"] != site.name]
+        known = {scan: e["site"] for e in elsewhere for scan in self.store.read_round(e["round"]).get("scans", [])}
+        new = []
+        for scan in prepared:
+            where = next((known[one] for one in scan_hashes(scan) if one in known), None)
+            if where is None:
+                new.append(scan)
+            elif not leave_out:
+                raise SmgError(
+                    f"{scan.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it"
+                )
+        return new
+
+    # --- taking back --------------------------------------------------------------------------------------------------
+
+    def rollback(self, number: int) -> None:
+        """Make an earlier round current; nothing is deleted."""
+        if self._known(number) and self.held(number):
+            raise SmgError(f"{self.store.folder}: round {number} is held; `smg accept` takes it")
+        self._make_current(number, "rolled back")
+
+    def accept(self, number: int) -> None:
+        """Make a held round current."""
+        if number == 0 or (self._known(number) and not self.held(number)):
+            raise SmgError(f"{self.store.folder}: round {number} is not held; `smg rollback` goes back to it")
+        self._make_current(number, "accepted")
+
+    def _known(self, number: int) -> bool:
+        return number in [entry["round"] for entry in self.model["rounds"]]
+
+    def _make_current(self, number: int, event: str) -> None:
+        with self.store.locked():
+            self.model = self.store.read()
+            known = [entry["round"] for entry in self.model["rounds"]]
+            if number not in (0, *known):
+                there = ", ".join(map(str, known)) or "none yet"
+                raise SmgError(f"{self.store.folder}: no round {number}; it has {there}")
+            self.store.write(self.model | {"current": number})
+            self.store.note(event, round=number)
+            self.model = self.store.read()
+            self.config = self.config if self._given else self._configured()
+
+    def drop(self, site: str) -> int:
+        """Remove a site's exemplars from every round that holds them, note it in the journal; how many there were."""
+        with self.store.locked():
+            self.model = self.store.read()
+            rounds = [entry["round"] for entry in self.model["rounds"] if entry["site"] == site]
+            if not rounds:
+                raise SmgError(
+                    f"{self.store.folder}: site {site} was never learned; it has {', '.join(self.sites) or 'none'}"
+                )
+            count = 0
+            for number in rounds:
+                count += len(unpack(site, self.store.read_tensors(number, "exemplars")))
+                self.store.replace_tensors(number, "exemplars", {})
+            self.store.note("dropped exemplars", site=site, subjects=count)
+            return count
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """The lock, which in a job of several processes the first one holds for all."""
+        return self.store.locked() if first_process() else nullcontext()
+
+
+def _changed(before: BaseModel, now: BaseModel) -> str:
+    """`width 8, not 4`"""
+    old, new = before.model_dump(), now.model_dump()
+    return ", ".join(f"{key} {old[key]}, not {new[key]}" for key in old if old[key] != new[key])
+
+
+def scan_hashes(scan: Prepared) -> tuple[str, str]:
+    """By which a scan is known again, as it is stored or turned (smg.sites.check), and nobody found out."""
+    return scan.content[:16], scan.turned[:16]
