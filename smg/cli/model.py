@@ -33,6 +33,10 @@ FEW = 3  # subjects, of which some part would be empty
 HELD = 3  # exit code of a round that harmed an earlier site
 
 SiteName = Annotated[str | None, typer.Option("--site", help="Which site, where the folder holds several.")]
+Called = Annotated[
+    str | None,
+    typer.Option("--as", metavar="NAME", help="The site's name, where its folder's is another's or says nothing."),
+]
 SplitFile = Annotated[
     Path | None,
     typer.Option("--split", help="A split file; subjects are ranked by a hash of seed and case if not given."),
@@ -58,6 +62,7 @@ def learn(
     labels: LabelWords = None,
     settings: Settings = None,
     site: SiteName = None,
+    called: Called = None,
     split: SplitFile = None,
     tolerance: Annotated[
         float, typer.Option(help="Points of DSC that an earlier site's exemplars may fall before the round is held.")
@@ -73,7 +78,7 @@ def learn(
 
     Example: `smg learn model data/RUNMC --set preparation.size=192`
     """
-    found = _site(data, site)
+    found = _site(data, site, called)
     parts = _split(found, split)
     given = _given(method, iterations, config, labels, settings)
     learner = _learner(model, given, other_preparation, found, leave_out)
@@ -109,6 +114,9 @@ def evaluate(
     as_csv: Annotated[
         Path | None, typer.Option("--csv", help="Also write every subject's numbers to this file.")
     ] = None,
+    called: Annotated[
+        list[str] | None, typer.Option("--as", metavar="NAME", help="The sites' names, one for each, in their order.")
+    ] = None,
     split: SplitFile = None,
     leave_out: LeaveOut = False,
     as_json: Json = False,
@@ -124,11 +132,11 @@ def evaluate(
     if as_csv:
         ending_in(as_csv, ".csv")
     learner = Learner(model)
+    sites = _sites(data, called or [])
     rows = []
-    for path in data:
-        for found in _sites(path):
-            evaluated = learner.evaluate(found, part, _split(found, split), leave_out)
-            rows += [{"site": found.name, **row.as_json()} for row in evaluated]
+    for found in sites:
+        evaluated = learner.evaluate(found, part, _split(found, split), leave_out)
+        rows += [{"site": found.name, **row.as_json()} for row in evaluated]
     if not rows:
         raise SmgError(f"no subject in the {part} part; --part all takes every one")
     if as_csv:
@@ -274,16 +282,33 @@ def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
         say(f"{site.name} has {few}: it is learned, but not every part (train, validation, test) has one")
 
 
-def _sites(path: Path) -> list[Site]:
+def _sites(paths: list[Path], names: list[str]) -> list[Site]:
+    """Every site there, under the names given; two of one name would be told as one."""
     from smg.sites.layouts import find_sites
+    from smg.sites.split import twice
 
-    return list(find_sites(path).values())
+    sites = [site for path in paths for site in find_sites(path).values()]
+    if names and len(names) != len(sites):
+        there = ", ".join(site.name for site in sites)
+        raise Misuse(f"--as: {len(sites)} sites ({there}) need a name each, not {len(names)}")
+    if names:
+        sites = [_named(site, name) for site, name in zip(sites, names, strict=True)]
+    for name in twice(site.name for site in sites):
+        raise Misuse(f"two sites are called {name}; --as NAME, once for each, names them apart")
+    return sites
 
 
-def _site(path: Path, name: str | None) -> Site:
+def _site(path: Path, name: str | None, called: str | None) -> Site:
     from smg.sites.site import Site
 
-    return Site.find(path, name)
+    found = Site.find(path, name)
+    return found if called is None else _named(found, called)
+
+
+def _named(site: Site, name: str) -> Site:
+    if not name.strip():
+        raise Misuse("--as: a site's name cannot be empty")
+    return site.called(name.strip())
 
 
 def _split(site: Site, path: Path | None) -> Split | None:

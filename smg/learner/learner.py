@@ -167,11 +167,10 @@ class Learner:
         with self._alone():
             if (done := self._settle(site.name)) is not None:
                 return done
+            prepared = prepare_site(site, self.config.preparation, leave_out)
             if site.name in self.sites and not again:
-                raise SmgError(
-                    f"site {site.name} was learned before (round {self._round_of(site.name)}); --again learns it anew"
-                )
-            prepared = self._new_scans(site, prepare_site(site, self.config.preparation, leave_out), leave_out)
+                raise SmgError(self._refusal(site.name, prepared))
+            prepared = self._new_scans(site, prepared, leave_out)
             split = split or self._split(site.keep({p.subject.case for p in prepared}))
             parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
             number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
@@ -376,6 +375,18 @@ class Learner:
                 before |= {case: part_of[name] for case, name in names.items() if name in part_of}
         return split_site(site, self.config.seed, before)
 
+    def _refusal(self, site: str, prepared: list[Prepared]) -> str:
+        """Of a site learned before; where not one scan is, it may be another hospital whose folder has that name."""
+        number = self._round_of(site)
+        rounds = [entry["round"] for entry in self.rounds() if entry["site"] == site]
+        known = {scan for n in rounds for scan in self.store.read_round(n).get("scans", [])}
+        if known and known.isdisjoint(one for scan in prepared for one in _hashes(scan)):
+            return (
+                f"site {site} was learned before (round {number}), and from other scans: --as NAME learns them as "
+                f"another site, --again as new ones of {site}"
+            )
+        return f"site {site} was learned before (round {number}); --again learns it anew"
+
     def _new_scans(self, site: Site, prepared: list[Prepared], leave_out: bool) -> list[Prepared]:
         """Without those that were learned at another site: they would be tested on as if they were new."""
         elsewhere = [entry for entry in self.rounds() if entry["site"] != site.name]
@@ -387,7 +398,8 @@ class Learner:
                 new.append(scan)
             elif not leave_out:
                 raise SmgError(
-                    f"{scan.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it"
+                    f"{scan.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it, "
+                    f"--as {where} if this is that site"
                 )
         return new
 
@@ -410,7 +422,9 @@ class Learner:
         config = self.as_prepared(answering)
         prepared = prepare_site(site, config.preparation, leave_out)
         if part != "all":
-            split = split or self._split(site.keep({p.subject.case for p in prepared}), number)
+            if split is None:
+                prepared = self._new_scans(site, prepared, leave_out)  # the parts they were in are another site's
+                split = self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
         return evaluate_subjects(self.network(answering), prepared, config.preparation, config.largest_component)
 

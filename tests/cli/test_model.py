@@ -90,6 +90,27 @@ def test_evaluate(folder: Path) -> None:
     assert set(rows[0]["classes"]["foreground"]) >= {"dsc", "asd", "hd95", "surface_dice", "volume_difference"}
 
 
+def test_two_hospitals_whose_folders_are_called_alike(folder: Path) -> None:
+    shutil.copytree(folder / "sites/C", folder / "other/B")
+    shutil.copytree(folder / "sites/C", folder / "third/B")
+    refused = smg("learn", "model", "other/B", cwd=folder)
+    assert refused.returncode == 1
+    assert "site B was learned before (round 2), and from other scans: --as NAME learns them as" in refused.stderr
+    told = smg("learn", "model", "other/B", "--as", "SiteF", "--tolerance", "100", "--json", cwd=folder)
+    assert json.loads(told.stdout)["site"] == "HK"  # under the name that all its aliases have
+    unnamed = smg("evaluate", "model", "other/B", cwd=folder)  # HK's parts are not those of a site B
+    assert unnamed.returncode == 1
+    assert "the same scan was learned at site HK; --leave-out goes on without it, --as HK" in unnamed.stderr
+    rows = json.loads(smg("evaluate", "model", "other/B", "--as", "HK", "--json", cwd=folder).stdout)
+    assert [row["site"] for row in rows] == ["HK"]
+    both = ("evaluate", "model", "other/B", "third/B", "--part", "all")
+    assert "two sites are called B; --as NAME, once for each" in smg(*both, cwd=folder).stderr
+    assert "2 sites (B, B) need a name each, not 1" in smg(*both, "--as", "X", cwd=folder).stderr
+    assert "a site's name cannot be empty" in smg("learn", "model", "other/B", "--as", " ", cwd=folder).stderr
+    rows = json.loads(smg(*both, "--as", "X", "--as", "Y", "--json", cwd=folder).stdout)
+    assert [row["site"] for row in rows] == ["X"] * 4 + ["Y"] * 4
+
+
 def test_a_split_can_be_given_as_a_file(folder: Path) -> None:
     parts = {"train": ["Case03"], "validation": [], "test": ["Case00", "Case01", "Case02"]}
     (folder / "split.json").write_text(json.dumps({"sites": {"C": parts}}))
