@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import (
+    Configs,
+    Iterations,
     Json,
     LabelWords,
     LeaveOut,
@@ -17,8 +19,8 @@ from smg.cli.options import (
     Settings,
     ending_in,
     methods_by_prefix,
-    ready_by_prefix,
     speaking,
+    worded,
 )
 from smg.cli.terminal import Teller, detail, print_json, print_table, progress, say
 from smg.errors import Misuse, SmgError
@@ -51,14 +53,8 @@ def learn(
         str | None,
         typer.Option(help="The method of this round; `sga+c` for a new model.", autocompletion=methods_by_prefix),
     ] = None,
-    iterations: Annotated[int | None, typer.Option(help="Iterations of this round.", min=1)] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A YAML file with settings, or a ready configuration; the later of several over the earlier.",
-            autocompletion=ready_by_prefix,
-        ),
-    ] = None,
+    iterations: Iterations = None,
+    configs: Configs = None,
     labels: LabelWords = None,
     settings: Settings = None,
     site: SiteName = None,
@@ -80,7 +76,7 @@ def learn(
     """
     found = _site(data, site, called)
     parts = _split(found, split)
-    given = _given(method, iterations, config, labels, settings)
+    given = _given(method, iterations, configs, labels, settings)
     learner = _learner(model, given, other_preparation, found, leave_out)
     detail(f"settings: {learner.config.model_dump_json()}")
     with Teller(learner.config.iterations) as told:
@@ -258,14 +254,14 @@ def _given(
 ) -> list[dict[str, Any]]:
     """What the command line says of the settings, later over earlier."""
     from smg.bench.plan import read_plan
-    from smg.learner.configure import from_words
     from smg.sites.labels import Labels
 
     layers = [read_plan(config).layer() for config in configs or []]
-    layers += [{key: value} for key, value in (("method", method), ("iterations", iterations)) if value is not None]
+    if method is not None:
+        layers.append({"method": method})
     if labels:
         layers.append({"preparation": {"labels": Labels.parse(labels).model_dump()}})
-    return [*layers, from_words(words or [])]
+    return [*layers, worded(iterations, words)]
 
 
 def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:

@@ -20,14 +20,20 @@ LeaveOut = Annotated[bool, typer.Option("--leave-out", help="Go on without subje
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as `network.width=8`.")
 ]
-
-
+Iterations = Annotated[int | None, typer.Option(help="Iterations of a round; as `--set iterations=N`.", min=1)]
 LabelWords = Annotated[
     list[str] | None,
     typer.Option(
         "--labels", help="Foreground values: `any`, `1,2`, or `name=1` for each class (and `background=0,3`)."
     ),
 ]
+
+
+def worded(iterations: int | None, words: list[str] | None) -> dict[str, Any]:
+    """What `--iterations` and `--set` say, which is over every file."""
+    from smg.learner.configure import from_words, over
+
+    return over({} if iterations is None else {"iterations": iterations}, from_words(words or []))
 
 
 def ending_in(path: Path, *suffixes: str) -> Path:
@@ -49,6 +55,16 @@ def ready_by_prefix(prefix: str) -> list[str]:
     """The ready configurations."""
     files = [file.name for file in (resources.files("smg") / "configs").iterdir() if file.name.endswith(".yaml")]
     return sorted(name.removesuffix(".yaml") for name in files if name.startswith(prefix))
+
+
+Configs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        help="A YAML file with settings, or a ready configuration; the later of several over the earlier.",
+        autocompletion=ready_by_prefix,
+    ),
+]
 
 
 def speaking(command: Callable[..., None]) -> Callable[..., None]:
