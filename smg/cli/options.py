@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from smg.cli.terminal import set_loudness
-from smg.errors import Misuse
+from smg.errors import Misuse, Stopped
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -77,7 +77,10 @@ def speaking(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def spoken(*args: Any, quiet: bool, verbose: bool, **options: Any) -> None:
         set_loudness(-1 if quiet else int(verbose))
-        command(*args, **options)
+        try:
+            command(*args, **options)
+        except KeyboardInterrupt:  # typer would end without a word
+            raise Stopped("stopped; what was done by then is there") from None
 
     own = inspect.signature(command, eval_str=True)
     more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=t) for n, t in added.items()]

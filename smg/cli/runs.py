@@ -12,7 +12,7 @@ import typer
 
 from smg.cli.options import Configs, Iterations, LeaveOut, Settings, methods_by_prefix, ready_by_prefix, worded
 from smg.cli.terminal import Teller, duration, print_json, print_table, renewing, say
-from smg.errors import Misuse, SmgError
+from smg.errors import Misuse, SmgError, Stopped
 from smg.sites.site import pick
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def go_through(work: Bench) -> None:
         try:
             work.go(told, finished)
         except KeyboardInterrupt:
-            raise SmgError("stopped; the same command goes on where it was") from None
+            raise Stopped("stopped; the same command goes on where it was") from None
     for run, fault in work.failed:
         print(f"smg: {run.label}: {fault} (all it said: {run.folder(work.folder)}/failure.txt)", file=sys.stderr)
 

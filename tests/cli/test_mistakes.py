@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,16 @@ def test_two_runs_into_one_folder(made: Path) -> None:
         at_work = smg(*RUN, *TINY, "--out", "one", cwd=made)
     assert at_work.returncode == 1
     assert "one: in use by process" in at_work.stderr
+
+
+def test_who_stops_a_command_is_told_so_in_one_line(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("smg.sites.layouts.find_sites", stopped)
+    for words in (("sites", "check", "sites"), ("evaluate", "model", "sites/A"), RUN, ("bench", "demo", *RUN[1:3])):
+        result = smg(*words, cwd=made)
+        assert (result.returncode, result.stderr) == (130, "smg: stopped; what was done by then is there\n")
 
 
 def test_verbose_adds_the_traceback_for_whoever_looks_for_the_cause(made: Path) -> None:

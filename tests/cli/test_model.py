@@ -132,7 +132,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(folder: Path, mo
 
     monkeypatch.setattr(training, "take_step", interrupted)
     stopped = smg("learn", "model", "sites/C", "--tolerance", "100", cwd=folder)
-    assert stopped.returncode == 1
+    assert stopped.returncode == 130
     assert "smg: stopped at iteration 1 of 3; the same command goes on from there" in stopped.stderr
     assert signal.getsignal(signal.SIGINT) is before
     monkeypatch.setattr(training, "take_step", whole)
@@ -149,7 +149,7 @@ def test_a_scheduler_that_asks_it_to_end_is_heard_as_ctrl_c_is(folder: Path) -> 
         assert process.stderr is not None
         line = next(line for line in process.stderr if line.startswith("iteration"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 1, line
+        assert process.wait(30) == 130, line
         assert "the same command goes on from there" in process.stderr.read()
     assert list((folder / "model/progress").iterdir())
 
