@@ -24,6 +24,7 @@ from itertools import zip_longest
 from pathlib import Path, PureWindowsPath
 
 from smg.errors import SmgError
+from smg.sites.formats import SUFFIXES
 from smg.sites.site import Fault, Site, Subject, canonical
 from smg.sites.volume import is_scan, scan_suffix
 
@@ -183,6 +184,20 @@ def _group(named: Iterable[Named]) -> dict[str, list[Path]]:
 def _cases(folder: Path) -> list[Named]:
     """Every scan directly in the folder, with the case its name gives."""
     return [(case_of(p), p) for p in sorted(folder.iterdir()) if not p.name.startswith(".") and is_scan(p)]
+
+
+def is_mask(path: Path) -> bool:
+    """Whether a file is, by the layouts above, the mask of a scan that is there too."""
+    case, folder = case_of(path), path.parent
+    if MASK.search(case):
+        scan = folder / MASK.sub("", case)
+    elif folder.name in ("labels", "masks"):
+        scan = folder.parent / "images" / case
+    elif folder.name == "labelsTr":
+        scan = folder.parent / "imagesTr" / f"{case}_0000"
+    else:
+        return False
+    return any(found.exists() and is_scan(found) for found in (Path(f"{scan}{suffix}") for suffix in ("", *SUFFIXES)))
 
 
 def case_of(path: Path) -> str:
