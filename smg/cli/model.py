@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -74,6 +75,8 @@ def learn(
 
     Example: `smg learn model data/RUNMC --set preparation.size=192`
     """
+    if not 0 <= tolerance < math.inf:
+        raise Misuse(f"--tolerance {tolerance:g}: points of DSC, zero or more")
     found = _site(data, site, called)
     parts = _split(found, split)
     given = _given(method, iterations, configs, labels, settings)

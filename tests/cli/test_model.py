@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from smg.learner.learner import Learner
 from tests.cli.test_sites import smg
 from tests.learner.streams import write_sites
 
@@ -47,8 +48,13 @@ def folder(year: Path, tmp_path: Path) -> Path:
     return tmp_path / "year"
 
 
-def test_a_round_that_harms_is_held_with_exit_3_and_can_be_accepted(folder: Path) -> None:
-    result = smg("learn", "model", "sites/C", "--tolerance", "-100", cwd=folder)
+def test_a_round_that_harms_is_held_with_exit_3_and_can_be_accepted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = Learner.learn
+    # Less than nothing, which cannot be typed, is always too much.
+    monkeypatch.setattr(Learner, "learn", lambda *words, **more: learn(*words, **more | {"tolerance": -1.0}))
+    result = smg("learn", "model", "sites/C", cwd=folder)
     assert result.returncode == 3
     assert "round 3 is held" in result.stderr
     assert "`smg accept model 3` takes the round" in result.stderr
