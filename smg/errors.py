@@ -16,6 +16,10 @@ class Misuse(SmgError):
     """What was typed cannot be meant, whatever the files hold: exit 2."""
 
 
+class Stopped(SmgError):
+    """It was asked to stop, by Ctrl-C or a scheduler's SIGTERM: exit 130, as a shell has it."""
+
+
 def validation_line(error: ValidationError) -> str:
     """What is wrong with a configuration, in one line: `size: Input should be greater than or equal to 16`."""
     lines = []

@@ -9,7 +9,7 @@
     iterations: 1500                         # and any other setting, for every method
     preparation: {size: 64}
 
-One format serves `smg run` (one of its runs), `smg bench` (all of them) and `smg learn --config` (its settings).
+One format serves `smg run` (one of its runs), `smg bench` (all of them) and `--config` (its settings).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from smg.errors import Misuse, SmgError
 from smg.learner.config import LearnerConfig
-from smg.learner.configure import Tree, configuration, from_yaml, over, read_yaml, to_yaml
+from smg.learner.configure import Tree, configuration, from_yaml, laid, over, read_yaml, to_yaml
 from smg.sites.site import canonical
 from smg.sites.split import PARTS, twice
 
@@ -107,6 +107,18 @@ class Plan:
         """What it says of a single model: its settings, and method and seed where it names just one."""
         method = next(iter(self.methods.values())) if len(self.methods) == 1 else {}
         return over(self.settings, method) | ({"seed": self.seeds[0]} if len(self.seeds) == 1 else {})
+
+    def under(self, other: Plan) -> Plan:
+        """The plan with another's settings laid over it, and its method and seed where it names just one."""
+        seeds = other.seeds if len(other.seeds) == 1 else self.seeds
+        if len(other.methods) != 1:
+            methods = {name: laid(made, other.settings) for name, made in self.methods.items()}
+            return replace(self, settings=over(self.settings, other.settings), methods=methods, seeds=seeds)
+        whole = laid(self.layer(), other.layer())
+        (name,) = other.methods
+        own: Tree = {key: whole.pop(key) for key in ("method", "options") if key in whole}
+        whole.pop("seed", None)
+        return replace(self, settings=whole, methods={name: own}, seeds=seeds)
 
     def only(
         self, streams: Iterable[str] | None = None, methods: Iterable[str] | None = None, seeds: Sequence[int] = ()

@@ -19,9 +19,9 @@ from smg.cli.predict import predict
 from smg.cli.report import report
 from smg.cli.settings import settings
 from smg.cli.watch import watch
-from smg.errors import Misuse, SmgError, validation_line
+from smg.errors import Misuse, SmgError, Stopped, validation_line
 
-MISUSE = 2
+MISUSE, STOPPED = 2, 130
 
 app = typer.Typer(
     name="smg",
@@ -70,10 +70,12 @@ def main() -> None:
         app()
     except Misuse as error:
         _fail(str(error), MISUSE)
+    except Stopped as error:
+        _fail(str(error), STOPPED)
     except SmgError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        _fail("stopped; what was under way goes on when the command is run again")
+    except KeyboardInterrupt:  # before a command had begun
+        _fail("stopped", STOPPED)
     except ValueError as error:
         from pydantic import ValidationError
 

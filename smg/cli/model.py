@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import (
+    Configs,
+    Iterations,
     Json,
     LabelWords,
     LeaveOut,
@@ -17,8 +20,8 @@ from smg.cli.options import (
     Settings,
     ending_in,
     methods_by_prefix,
-    ready_by_prefix,
     speaking,
+    worded,
 )
 from smg.cli.terminal import Teller, detail, print_json, print_table, progress, say
 from smg.errors import Misuse, SmgError
@@ -33,6 +36,10 @@ FEW = 3  # subjects, of which some part would be empty
 HELD = 3  # exit code of a round that harmed an earlier site
 
 SiteName = Annotated[str | None, typer.Option("--site", help="Which site, where the folder holds several.")]
+Called = Annotated[
+    str | None,
+    typer.Option("--as", metavar="NAME", help="The site's name, where its folder's is another's or says nothing."),
+]
 SplitFile = Annotated[
     Path | None,
     typer.Option("--split", help="A split file; subjects are ranked by a hash of seed and case if not given."),
@@ -47,17 +54,12 @@ def learn(
         str | None,
         typer.Option(help="The method of this round; `sga+c` for a new model.", autocompletion=methods_by_prefix),
     ] = None,
-    iterations: Annotated[int | None, typer.Option(help="Iterations of this round.", min=1)] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A YAML file with settings, or a ready configuration; the later of several over the earlier.",
-            autocompletion=ready_by_prefix,
-        ),
-    ] = None,
+    iterations: Iterations = None,
+    configs: Configs = None,
     labels: LabelWords = None,
     settings: Settings = None,
     site: SiteName = None,
+    called: Called = None,
     split: SplitFile = None,
     tolerance: Annotated[
         float, typer.Option(help="Points of DSC that an earlier site's exemplars may fall before the round is held.")
@@ -73,9 +75,11 @@ def learn(
 
     Example: `smg learn model data/RUNMC --set preparation.size=192`
     """
-    found = _site(data, site)
+    if not 0 <= tolerance < math.inf:
+        raise Misuse(f"--tolerance {tolerance:g}: points of DSC, zero or more")
+    found = _site(data, site, called)
     parts = _split(found, split)
-    given = _given(method, iterations, config, labels, settings)
+    given = _given(method, iterations, configs, labels, settings)
     learner = _learner(model, given, other_preparation, found, leave_out)
     detail(f"settings: {learner.config.model_dump_json()}")
     with Teller(learner.config.iterations) as told:
@@ -109,6 +113,9 @@ def evaluate(
     as_csv: Annotated[
         Path | None, typer.Option("--csv", help="Also write every subject's numbers to this file.")
     ] = None,
+    called: Annotated[
+        list[str] | None, typer.Option("--as", metavar="NAME", help="The sites' names, one for each, in their order.")
+    ] = None,
     split: SplitFile = None,
     leave_out: LeaveOut = False,
     as_json: Json = False,
@@ -124,11 +131,11 @@ def evaluate(
     if as_csv:
         ending_in(as_csv, ".csv")
     learner = Learner(model)
+    sites = _sites(data, called or [])
     rows = []
-    for path in data:
-        for found in _sites(path):
-            evaluated = learner.evaluate(found, part, _split(found, split), leave_out)
-            rows += [{"site": found.name, **row.as_json()} for row in evaluated]
+    for found in sites:
+        evaluated = learner.evaluate(found, part, _split(found, split), leave_out)
+        rows += [{"site": found.name, **row.as_json()} for row in evaluated]
     if not rows:
         raise SmgError(f"no subject in the {part} part; --part all takes every one")
     if as_csv:
@@ -250,14 +257,14 @@ def _given(
 ) -> list[dict[str, Any]]:
     """What the command line says of the settings, later over earlier."""
     from smg.bench.plan import read_plan
-    from smg.learner.configure import from_words
     from smg.sites.labels import Labels
 
     layers = [read_plan(config).layer() for config in configs or []]
-    layers += [{key: value} for key, value in (("method", method), ("iterations", iterations)) if value is not None]
+    if method is not None:
+        layers.append({"method": method})
     if labels:
         layers.append({"preparation": {"labels": Labels.parse(labels).model_dump()}})
-    return [*layers, from_words(words or [])]
+    return [*layers, worded(iterations, words)]
 
 
 def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
@@ -274,16 +281,33 @@ def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
         say(f"{site.name} has {few}: it is learned, but not every part (train, validation, test) has one")
 
 
-def _sites(path: Path) -> list[Site]:
+def _sites(paths: list[Path], names: list[str]) -> list[Site]:
+    """Every site there, under the names given; two of one name would be told as one."""
     from smg.sites.layouts import find_sites
+    from smg.sites.split import twice
 
-    return list(find_sites(path).values())
+    sites = [site for path in paths for site in find_sites(path).values()]
+    if names and len(names) != len(sites):
+        there = ", ".join(site.name for site in sites)
+        raise Misuse(f"--as: {len(sites)} sites ({there}) need a name each, not {len(names)}")
+    if names:
+        sites = [_named(site, name) for site, name in zip(sites, names, strict=True)]
+    for name in twice(site.name for site in sites):
+        raise Misuse(f"two sites are called {name}; --as NAME, once for each, names them apart")
+    return sites
 
 
-def _site(path: Path, name: str | None) -> Site:
+def _site(path: Path, name: str | None, called: str | None) -> Site:
     from smg.sites.site import Site
 
-    return Site.find(path, name)
+    found = Site.find(path, name)
+    return found if called is None else _named(found, called)
+
+
+def _named(site: Site, name: str) -> Site:
+    if not name.strip():
+        raise Misuse("--as: a site's name cannot be empty")
+    return site.called(name.strip())
 
 
 def _split(site: Site, path: Path | None) -> Split | None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from smg.cli.terminal import set_loudness
-from smg.errors import Misuse
+from smg.errors import Misuse, Stopped
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -20,14 +20,20 @@ LeaveOut = Annotated[bool, typer.Option("--leave-out", help="Go on without subje
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as `network.width=8`.")
 ]
-
-
+Iterations = Annotated[int | None, typer.Option(help="Iterations of a round; as `--set iterations=N`.", min=1)]
 LabelWords = Annotated[
     list[str] | None,
     typer.Option(
         "--labels", help="Foreground values: `any`, `1,2`, or `name=1` for each class (and `background=0,3`)."
     ),
 ]
+
+
+def worded(iterations: int | None, words: list[str] | None) -> dict[str, Any]:
+    """What `--iterations` and `--set` say, which is over every file."""
+    from smg.learner.configure import from_words, over
+
+    return over({} if iterations is None else {"iterations": iterations}, from_words(words or []))
 
 
 def ending_in(path: Path, *suffixes: str) -> Path:
@@ -51,6 +57,16 @@ def ready_by_prefix(prefix: str) -> list[str]:
     return sorted(name.removesuffix(".yaml") for name in files if name.startswith(prefix))
 
 
+Configs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        help="A YAML file with settings, or a ready configuration; the later of several over the earlier.",
+        autocompletion=ready_by_prefix,
+    ),
+]
+
+
 def speaking(command: Callable[..., None]) -> Callable[..., None]:
     """The command with `--quiet` and `--verbose` added: every one has them, and none needs to know of it."""
     added = {
@@ -61,7 +77,10 @@ def speaking(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def spoken(*args: Any, quiet: bool, verbose: bool, **options: Any) -> None:
         set_loudness(-1 if quiet else int(verbose))
-        command(*args, **options)
+        try:
+            command(*args, **options)
+        except KeyboardInterrupt:  # typer would end without a word
+            raise Stopped("stopped; what was done by then is there") from None
 
     own = inspect.signature(command, eval_str=True)
     more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=t) for n, t in added.items()]

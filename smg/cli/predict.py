@@ -26,12 +26,13 @@ def predict(
 ) -> None:
     """Write a mask for each scan, on its own grid and in its format, and tell how far it is from each site learned.
 
-    A bad file does not stop the others: it is listed at the end, exit 1. A scan unlike every site is marked.
+    A bad file does not stop the others: it is listed at the end, exit 1. A scan unlike every site is marked. Masks that
+    lie beside their scans, as a site's do, are left out.
 
     Example: `smg predict model scans/*.nii.gz --out masks`
     """
     from smg.learner.learner import Learner
-    from smg.sites.scans import find_scans, mask_files
+    from smg.sites.scans import apart_from_masks, find_scans, mask_files
     from smg.sites.volume import write_volume
 
     if out.exists() and not out.is_dir():
@@ -40,7 +41,12 @@ def predict(
     if not learner.current:
         raise SmgError(f"{model}: has learned nothing yet; `smg learn {model} SITE` first")
     predictor = learner.predictor()
-    paths, faults = find_scans(scans)
+    named, faults = find_scans(scans)
+    paths, masks = apart_from_masks(named)
+    if masks and not paths:
+        raise SmgError(f"{masks[0]}: is the mask of a scan beside it, as all that were named; name the scans")
+    if masks:
+        say(f"left out {len(masks)} of {len(named)} files, masks that lie beside their scans: {masks[0].name}, ...")
     places = dict(zip(paths, mask_files(paths, out, overwrite), strict=True))
     targets = {path: place for path, place in places.items() if isinstance(place, Path)}
     answers: dict[Path, dict[str, Any] | SmgError] = {p: e for p, e in places.items() if isinstance(e, SmgError)}

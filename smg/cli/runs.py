@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import LeaveOut, Settings, methods_by_prefix, ready_by_prefix
+from smg.cli.options import Configs, Iterations, LeaveOut, Settings, methods_by_prefix, ready_by_prefix, worded
 from smg.cli.terminal import Teller, duration, print_json, print_table, renewing, say
-from smg.errors import Misuse, SmgError
+from smg.errors import Misuse, SmgError, Stopped
 from smg.sites.site import pick
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def run(
     which: Annotated[str | None, typer.Option("--stream", help="One of the file's streams, by name.")] = None,
     method: Annotated[str | None, typer.Option(help="The method.", autocompletion=methods_by_prefix)] = None,
     seed: Annotated[int | None, typer.Option(help="Of split, first weights and batches.", min=0)] = None,
+    iterations: Iterations = None,
+    configs: Configs = None,
     settings: Settings = None,
     part: Part = None,
     split: Annotated[Path | None, typer.Option(help="A split file; by a hash of seed and case if not given.")] = None,
@@ -57,7 +59,7 @@ def run(
 
     Example: `smg run --data data --order RUNMC,HCRUDB,UCL,BIDMC --unseen HK --method sga+c`
     """
-    plan = _plan(stream, order, unseen, part, settings, "run")
+    plan = _plan(stream, configs, order, unseen, part, worded(iterations, settings), "run")
     plan = plan.only([which] if which else None, [method] if method else None, [] if seed is None else [seed])
     if not plan.methods:
         plan = plan.only(methods=["sga+c"])
@@ -86,6 +88,7 @@ def bench(
     methods: Annotated[str | None, typer.Option(help="Only these, as `jm,sga+c`.")] = None,
     streams: Annotated[str | None, typer.Option(help="Only these of the file's streams.")] = None,
     seeds: Annotated[str | None, typer.Option(help="These seeds, as `0,1,2`.")] = None,
+    iterations: Iterations = None,
     settings: Settings = None,
     part: Part = None,
     workers: Annotated[
@@ -103,7 +106,7 @@ def bench(
     from smg.bench.workers import Bench, cores, gpus
     from smg.sites.layouts import find_sites
 
-    plan = _plan(grid, None, None, part, settings, "bench")
+    plan = _plan(grid, None, None, None, part, worded(iterations, settings), "bench")
     plan = plan.only(_list(streams), _list(methods), [_seed(s) for s in _list(seeds) or []])
     folder = out or Path("runs") / Path(grid).stem
     options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
@@ -122,13 +125,20 @@ def bench(
 
 
 def _plan(
-    source: str | None, order: str | None, unseen: str | None, part: str | None, words: list[str] | None, command: str
+    source: str | None,
+    configs: list[str] | None,
+    order: str | None,
+    unseen: str | None,
+    part: str | None,
+    words: dict[str, Any],
+    command: str,
 ) -> Plan:
     """The file's plan, with what the command line says over it."""
     from smg.bench.plan import Plan, read_plan, stream_plan
-    from smg.learner.configure import from_words
 
     plan = read_plan(source) if source else Plan()
+    for config in configs or []:
+        plan = plan.under(read_plan(config))
     if order:
         plan = replace(plan, streams={"stream": stream_plan(order.split(","), unseen)})
     elif unseen:
@@ -139,12 +149,11 @@ def _plan(
         if part not in ("test", "validation", "train"):
             raise Misuse(f"--part {part}: it is test, validation or train")
         plan = replace(plan, part=part)
-    given = from_words(words or [])
-    if "method" in given:
-        plan = plan.only(methods=[str(given.pop("method"))])
-    if "seed" in given:
-        plan = plan.only(seeds=[_seed(str(given.pop("seed")))])
-    return replace(plan, words=given)
+    if "method" in words:
+        plan = plan.only(methods=[str(words.pop("method"))])
+    if "seed" in words:
+        plan = plan.only(seeds=[_seed(str(words.pop("seed")))])
+    return replace(plan, words=words)
 
 
 def _data(plan: Plan, given: Path | None) -> Path:
@@ -239,7 +248,7 @@ def go_through(work: Bench) -> None:
         try:
             work.go(told, finished)
         except KeyboardInterrupt:
-            raise SmgError("stopped; the same command goes on where it was") from None
+            raise Stopped("stopped; the same command goes on where it was") from None
     for run, fault in work.failed:
         print(f"smg: {run.label}: {fault} (all it said: {run.folder(work.folder)}/failure.txt)", file=sys.stderr)
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from smg.errors import Stopped
+
 if TYPE_CHECKING:
     from smg.methods import Step
 
@@ -85,8 +87,6 @@ class Teller:
 
     def __call__(self, iteration: int, step: Step) -> None:
         if self.stopping and iteration < self.iterations:
-            from smg.learner.round import Stopped
-
             raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command goes on from there")
         now = time.monotonic()
         if iteration <= self.first or not self.last:  # a round begins, perhaps from a checkpoint

@@ -18,17 +18,23 @@ FOLLOWS = {"network.channels": "preparation.adjacent", "network.classes": "prepa
 
 
 def configuration(*layers: Tree) -> LearnerConfig:
+    """The configuration that the layers make together, checked."""
+    whole = laid(*layers)
+    _check_keys(whole, LearnerConfig, ())
+    try:
+        return LearnerConfig.model_validate(whole)
+    except ValidationError as error:
+        raise Misuse(validation_line(error)) from None
+
+
+def laid(*layers: Tree) -> Tree:
     """Later layers over earlier ones, key by key; with another method the options of the one before go."""
     whole: Tree = {}
     for layer in layers:
         if "method" in whole and _plain(layer.get("method", whole["method"])) != _plain(whole["method"]):
             whole.pop("options", None)
         whole = over(whole, layer)
-    _check_keys(whole, LearnerConfig, ())
-    try:
-        return LearnerConfig.model_validate(whole)
-    except ValidationError as error:
-        raise Misuse(validation_line(error)) from None
+    return whole
 
 
 def _plain(method: Any) -> str:

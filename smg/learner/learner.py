@@ -79,11 +79,10 @@ class Learner(Lineage):
         with self._alone():
             if (done := self._settle(site.name)) is not None:
                 return done
+            prepared = prepare_site(site, self.config.preparation, leave_out)
             if site.name in self.sites and not again:
-                raise SmgError(
-                    f"site {site.name} was learned before (round {self._round_of(site.name)}); --again learns it anew"
-                )
-            prepared = self._new_scans(site, prepare_site(site, self.config.preparation, leave_out), leave_out)
+                raise SmgError(self._refusal(site.name, prepared))
+            prepared = self._new_scans(site, prepared, leave_out)
             split = split or self._split(site.keep({p.subject.case for p in prepared}))
             parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
             number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
@@ -193,7 +192,9 @@ class Learner(Lineage):
         config = self.as_prepared(answering)
         prepared = prepare_site(site, config.preparation, leave_out)
         if part != "all":
-            split = split or self._split(site.keep({p.subject.case for p in prepared}), number)
+            if split is None:
+                prepared = self._new_scans(site, prepared, leave_out)  # the parts they were in are another site's
+                split = self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
         return evaluate_subjects(self.network(answering), prepared, config.preparation, config.largest_component)
 

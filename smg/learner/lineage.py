@@ -143,6 +143,18 @@ class Lineage:
                 before |= {case: part_of[name] for case, name in names.items() if name in part_of}
         return split_site(site, self.config.seed, before)
 
+    def _refusal(self, site: str, prepared: list[Prepared]) -> str:
+        """Of a site learned before; where not one scan is, it may be another hospital whose folder has that name."""
+        number = self._round_of(site)
+        rounds = [entry["round"] for entry in self.rounds() if entry["site"] == site]
+        known = {scan for n in rounds for scan in self.store.read_round(n).get("scans", [])}
+        if known and known.isdisjoint(one for scan in prepared for one in scan_hashes(scan)):
+            return (
+                f"site {site} was learned before (round {number}), and from other scans: --as NAME learns them as "
+                f"another site, --again as new ones of {site}"
+            )
+        return f"site {site} was learned before (round {number}); --again learns it anew"
+
     def _new_scans(self, site: Site, prepared: list[Prepared], leave_out: bool) -> list[Prepared]:
         """Without those that were learned at another site: they would be tested on as if they were new."""
         elsewhere = [entry for entry in self.rounds() if entry["site"] != site.name]
@@ -154,7 +166,8 @@ class Lineage:
                 new.append(scan)
             elif not leave_out:
                 raise SmgError(
-                    f"{scan.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it"
+                    f"{scan.subject.image}: the same scan was learned at site {where}; --leave-out goes on without it, "
+                    f"--as {where} if this is that site"
                 )
         return new
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from smg.errors import SmgError
+from smg.errors import SmgError, Stopped
 from smg.evaluation.subjects import prepared_dice
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Oracle
@@ -26,10 +26,6 @@ Told = Callable[[int, Step], None]
 
 class Diverged(SmgError):
     """A loss or a gradient is no longer a number."""
-
-
-class Stopped(SmgError):
-    """Raised by whoever is told of an iteration, to stop after it: a checkpoint is kept."""
 
 
 @dataclass
@@ -74,7 +70,7 @@ class Training:
         self.progress = Progress()
 
     def run(self, save: Callable[[], None], seconds: float = 60.0, told: Told | None = None) -> None:
-        """Every iteration that is left; `save` is called on a clock and at the end."""
+        """Every iteration that is left; `save` is called on a clock, at the end, and when `told` raises `Stopped`."""
         last = time.monotonic()
         for iteration in range(self.progress.iteration, self.config.iterations):
             step = self._step(iteration)

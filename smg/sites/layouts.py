@@ -14,14 +14,17 @@ a site itself or holds sites. Hidden files are passed over.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
+from itertools import zip_longest
+from pathlib import Path, PureWindowsPath
 
 from smg.errors import SmgError
+from smg.sites.formats import SUFFIXES
 from smg.sites.site import Fault, Site, Subject, canonical
 from smg.sites.volume import is_scan, scan_suffix
 
@@ -105,23 +108,52 @@ def _from_csv(path: Path) -> list[Site]:
         raise SmgError(f"{path}: a file, where a folder of sites or a .csv of image and mask paths is needed")
     images: dict[str, list[Named]] = defaultdict(list)
     masks: dict[str, list[Named]] = defaultdict(list)
-    try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines()))
-    except (UnicodeDecodeError, csv.Error):
-        raise SmgError(f"{path}: not a CSV file in UTF-8") from None
-    if not rows or not {"image", "mask"} <= set(rows[0]):
-        raise SmgError(f"{path}: needs a first line with the columns image and mask (and site, case if you like)")
-    for number, row in enumerate(rows, start=2):
-        if not row["image"] or not row["mask"]:
-            raise SmgError(f"{path}: line {number} lacks its {'image' if not row['image'] else 'mask'}")
+    for line, row in _rows(path):
+        for column in ("image", "mask"):
+            if not row[column]:
+                raise SmgError(f"{path}: line {line} lacks its {column}")
         name = canonical(row.get("site") or path.stem)
-        image, mask = path.parent / row["image"], path.parent / row["mask"]
+        image, mask = _listed(path, row["image"]), _listed(path, row["mask"])
         case = row.get("case") or case_of(image)
-        if not row.get("case") and case in dict(images[name]):
-            raise SmgError(f"{path}: line {number}: site {name} has two files {image.name}; add a column case")
+        if not row.get("case") and any(case == other for other, _ in images[name]):
+            raise SmgError(f"{path}: line {line}: site {name} has two files {image.name}; add a column case")
         images[name].append((case, image))
         masks[name].append((case, mask))
     return [_pair(name, images[name], masks[name]) for name in sorted(images)]
+
+
+def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """A CSV's rows, each with its line, as spreadsheets write them: with a mark of Unicode, semicolons or tabs between
+    cells, spaces around them, capitals in the first line, and rows that are empty."""
+    text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    if "\ufffd" in text or "\0" in text:
+        raise SmgError(f"{path}: not a CSV file in UTF-8")
+    between = max(",;\t", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=between, skipinitialspace=True, strict=True)
+    try:
+        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
+    except csv.Error as error:
+        raise SmgError(f"{path}: line {reader.line_num}: not CSV ({error})") from None
+    columns = [name.lower() for name in lines[0][1]] if lines else []
+    for name in ("image", "mask"):
+        if columns.count(name) != 1:
+            raise SmgError(f"{path}: needs a first line with the columns image and mask (and site, case if you like)")
+    rows = []
+    for line, cells in lines[1:]:
+        if any(cells[len(columns) :]):
+            raise SmgError(f"{path}: line {line} has {len(cells)} cells, and the first line {len(columns)}; "
+                           f"quote a path that holds a separator")  # fmt: skip
+        if any(cells):
+            rows.append((line, dict(zip_longest(columns, cells[: len(columns)], fillvalue=""))))
+    return rows
+
+
+def _listed(table: Path, word: str) -> Path:
+    """A path in a CSV; a relative one may be written with backslashes."""
+    path = table.parent / word
+    if "\\" in word and not PureWindowsPath(word).is_absolute() and not path.exists():
+        return table.parent / word.replace("\\", "/")
+    return path
 
 
 def _pair(name: str, images: Iterable[Named], masks: Iterable[Named]) -> Site:
@@ -152,6 +184,20 @@ def _group(named: Iterable[Named]) -> dict[str, list[Path]]:
 def _cases(folder: Path) -> list[Named]:
     """Every scan directly in the folder, with the case its name gives."""
     return [(case_of(p), p) for p in sorted(folder.iterdir()) if not p.name.startswith(".") and is_scan(p)]
+
+
+def is_mask(path: Path) -> bool:
+    """Whether a file is, by the layouts above, the mask of a scan that is there too."""
+    case, folder = case_of(path), path.parent
+    if MASK.search(case):
+        scan = folder / MASK.sub("", case)
+    elif folder.name in ("labels", "masks"):
+        scan = folder.parent / "images" / case
+    elif folder.name == "labelsTr":
+        scan = folder.parent / "imagesTr" / f"{case}_0000"
+    else:
+        return False
+    return any(found.exists() and is_scan(found) for found in (Path(f"{scan}{suffix}") for suffix in ("", *SUFFIXES)))
 
 
 def case_of(path: Path) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from smg.errors import SmgError
-from smg.sites.layouts import MASK, case_of
+from smg.sites.layouts import MASK, case_of, is_mask
 from smg.sites.volume import is_scan, mask_suffix
 
 
@@ -32,6 +32,12 @@ def find_scans(words: Sequence[str]) -> tuple[list[Path], list[SmgError]]:
                 errors.append(SmgError(f"{path}: no scan in this folder; give its files, or `{path}/**/*.nii.gz`"))
             found |= {os.path.abspath(scan): scan for scan in scans if os.path.abspath(scan) not in found}
     return list(found.values()), errors
+
+
+def apart_from_masks(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """The scans, and the masks that lie beside their scans, which a pattern of files takes in as well."""
+    masks = [path for path in paths if path.exists() and is_mask(Path(os.path.abspath(path)))]
+    return [path for path in paths if path not in masks], masks
 
 
 def mask_files(scans: Sequence[Path], out: Path, overwrite: bool = False) -> list[Path | SmgError]:

@@ -72,6 +72,16 @@ class Site:
             raise SmgError(f"{path}: holds {len(sites)} sites ({', '.join(sites)}); name one of them (--site)")
         return next(iter(sites.values()))
 
+    def called(self, name: str) -> Site:
+        """The site under another name than its folder's: those of two hospitals may be called alike."""
+        name = canonical(name)
+        return replace(
+            self,
+            name=name,
+            subjects=tuple(replace(subject, site=name) for subject in self.subjects),
+            faults=tuple(replace(fault, site=name) for fault in self.faults),
+        )
+
     def keep(self, cases: set[str]) -> Site:
         """The site with only these cases, and no faults."""
         return replace(self, subjects=tuple(s for s in self.subjects if s.case in cases), faults=())

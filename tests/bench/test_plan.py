@@ -91,6 +91,22 @@ def test_its_settings_serve_a_single_model_too(tmp_path: Path) -> None:
     assert read_plan(write(tmp_path, GRID)).layer() == {"iterations": 7, "network": {"width": 4}}
 
 
+def test_configurations_laid_over_a_plan_are_as_learn_lays_them(tmp_path: Path) -> None:
+    grid = read_plan(write(tmp_path, GRID))
+    texts = ("method: sga\noptions: {inner: adam}\naugment: mild", "batch: 2\naugment: {flip: {probability: 0}}",
+             "method: jm\nseed: 3\nselect: best")  # fmt: skip
+    others = [read_plan(write(tmp_path, text)) for text in texts]
+    for upto in (1, 2, 3):
+        plan = grid
+        for other in others[:upto]:
+            plan = plan.under(other)
+        (run,) = plan.only(seeds=[3]).runs()[-1:]
+        assert run.config == configuration(grid.layer(), *(other.layer() for other in others[:upto]), {"seed": 3})
+        assert run.name == ("sga", "sga", "jm")[upto - 1]
+        assert plan.streams == grid.streams
+    assert [run.config.batch for run in grid.under(others[1]).runs()] == [2] * len(grid.runs())  # over its methods' own
+
+
 def test_every_ready_configuration_is_a_sound_plan() -> None:
     assert {"prostate-paper", "prostate-lite", "demo", "recommended"} <= set(ready())
     for name in ready():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,9 @@ RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
         (("learn", "model", "sites/B", "--set", "network.width=8"), 1, "cannot be changed (width 4, not 8); make"),
         (("learn", "model", "sites/C", "--set", "preparation.size=24"), 1, "otherwise before (size 16, not 24)"),
         (("evaluate", "model", "sites/A", "--part", "tset"), 2, "--part tset: it is train, validation, test or all"),
+        (("learn", "model", "sites/B", "--tolerance", "nan"), 2, "--tolerance nan: points of DSC, zero or more"),
+        (("learn", "model", "sites/B", "--tolerance", "inf"), 2, "--tolerance inf: points of DSC, zero or more"),
+        (("learn", "model", "sites/B", "--tolerance", "-1"), 2, "--tolerance -1: points of DSC, zero or more"),
         (("learn", "empty/../sites", "sites/A"), 1, "exists and holds no model; give a new folder"),
         (("evaluate", "nomodel", "sites/A"), 1, "nomodel: no model there; `smg learn nomodel SITE` makes one"),
         (("evaluate", "newer", "sites/A"), 1, "newer/model.json: made by a newer version of smg (format 99)"),
@@ -110,6 +115,16 @@ def test_two_runs_into_one_folder(made: Path) -> None:
         at_work = smg(*RUN, *TINY, "--out", "one", cwd=made)
     assert at_work.returncode == 1
     assert "one: in use by process" in at_work.stderr
+
+
+def test_who_stops_a_command_is_told_so_in_one_line(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("smg.sites.layouts.find_sites", stopped)
+    for words in (("sites", "check", "sites"), ("evaluate", "model", "sites/A"), RUN, ("bench", "demo", *RUN[1:3])):
+        result = smg(*words, cwd=made)
+        assert (result.returncode, result.stderr) == (130, "smg: stopped; what was done by then is there\n")
 
 
 def test_verbose_adds_the_traceback_for_whoever_looks_for_the_cause(made: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from smg.learner.learner import Learner
 from tests.cli.test_sites import smg
 from tests.learner.streams import write_sites
 
@@ -47,8 +48,13 @@ def folder(year: Path, tmp_path: Path) -> Path:
     return tmp_path / "year"
 
 
-def test_a_round_that_harms_is_held_with_exit_3_and_can_be_accepted(folder: Path) -> None:
-    result = smg("learn", "model", "sites/C", "--tolerance", "-100", cwd=folder)
+def test_a_round_that_harms_is_held_with_exit_3_and_can_be_accepted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = Learner.learn
+    # Less than nothing, which cannot be typed, is always too much.
+    monkeypatch.setattr(Learner, "learn", lambda *words, **more: learn(*words, **more | {"tolerance": -1.0}))
+    result = smg("learn", "model", "sites/C", cwd=folder)
     assert result.returncode == 3
     assert "round 3 is held" in result.stderr
     assert "`smg accept model 3` takes the round" in result.stderr
@@ -90,6 +96,27 @@ def test_evaluate(folder: Path) -> None:
     assert set(rows[0]["classes"]["foreground"]) >= {"dsc", "asd", "hd95", "surface_dice", "volume_difference"}
 
 
+def test_two_hospitals_whose_folders_are_called_alike(folder: Path) -> None:
+    shutil.copytree(folder / "sites/C", folder / "other/B")
+    shutil.copytree(folder / "sites/C", folder / "third/B")
+    refused = smg("learn", "model", "other/B", cwd=folder)
+    assert refused.returncode == 1
+    assert "site B was learned before (round 2), and from other scans: --as NAME learns them as" in refused.stderr
+    told = smg("learn", "model", "other/B", "--as", "SiteF", "--tolerance", "100", "--json", cwd=folder)
+    assert json.loads(told.stdout)["site"] == "HK"  # under the name that all its aliases have
+    unnamed = smg("evaluate", "model", "other/B", cwd=folder)  # HK's parts are not those of a site B
+    assert unnamed.returncode == 1
+    assert "the same scan was learned at site HK; --leave-out goes on without it, --as HK" in unnamed.stderr
+    rows = json.loads(smg("evaluate", "model", "other/B", "--as", "HK", "--json", cwd=folder).stdout)
+    assert [row["site"] for row in rows] == ["HK"]
+    both = ("evaluate", "model", "other/B", "third/B", "--part", "all")
+    assert "two sites are called B; --as NAME, once for each" in smg(*both, cwd=folder).stderr
+    assert "2 sites (B, B) need a name each, not 1" in smg(*both, "--as", "X", cwd=folder).stderr
+    assert "a site's name cannot be empty" in smg("learn", "model", "other/B", "--as", " ", cwd=folder).stderr
+    rows = json.loads(smg(*both, "--as", "X", "--as", "Y", "--json", cwd=folder).stdout)
+    assert [row["site"] for row in rows] == ["X"] * 4 + ["Y"] * 4
+
+
 def test_a_split_can_be_given_as_a_file(folder: Path) -> None:
     parts = {"train": ["Case03"], "validation": [], "test": ["Case00", "Case01", "Case02"]}
     (folder / "split.json").write_text(json.dumps({"sites": {"C": parts}}))
@@ -111,7 +138,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(folder: Path, mo
 
     monkeypatch.setattr(training, "take_step", interrupted)
     stopped = smg("learn", "model", "sites/C", "--tolerance", "100", cwd=folder)
-    assert stopped.returncode == 1
+    assert stopped.returncode == 130
     assert "smg: stopped at iteration 1 of 3; the same command goes on from there" in stopped.stderr
     assert signal.getsignal(signal.SIGINT) is before
     monkeypatch.setattr(training, "take_step", whole)
@@ -128,7 +155,7 @@ def test_a_scheduler_that_asks_it_to_end_is_heard_as_ctrl_c_is(folder: Path) -> 
         assert process.stderr is not None
         line = next(line for line in process.stderr if line.startswith("iteration"))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 1, line
+        assert process.wait(30) == 130, line
         assert "the same command goes on from there" in process.stderr.read()
     assert list((folder / "model/progress").iterdir())
 

@@ -78,6 +78,16 @@ def test_json(folder: Path) -> None:
     assert [row["unlike"] for row in rows] == [min(rows[0]["distances"].values()) > rows[0]["threshold"], None, True]
 
 
+def test_masks_beside_their_scans_are_left_out(folder: Path) -> None:
+    result = smg("predict", "model", "sites/A/Case0[01]*.nii.gz", "--out", "only", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "left out 2 of 4 files, masks that lie beside their scans: Case00_segmentation.nii.gz" in result.stderr
+    assert sorted(path.name for path in (folder / "only").iterdir()) == ["Case00.nii.gz", "Case01.nii.gz"]
+    alone = smg("predict", "model", "sites/A/Case00_segmentation.nii.gz", "--out", "none", cwd=folder)
+    assert alone.returncode == 1
+    assert "is the mask of a scan beside it" in alone.stderr
+
+
 def test_two_scans_of_one_name_keep_their_folders(folder: Path) -> None:
     result = smg("predict", "model", "scans/one.nii.gz", "more/one.nii.gz", "--out", "apart", cwd=folder)
     assert result.returncode == 0

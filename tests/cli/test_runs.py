@@ -67,15 +67,16 @@ def test_validation_parts_can_be_judged_by(desk: Path) -> None:
 
 def test_a_bench_ends_with_the_table_in_every_form(desk: Path) -> None:
     lines = ["order: [A, B]", "unseen: C", "methods: [finetune, sga+c]", "seeds: [0, 1]", "data: sites"]
-    lines += ["iterations: 2", "batch: 2", "preparation: {size: 16}", "network: {width: 4, depth: 1}"]
+    lines += ["iterations: 9", "batch: 2", "preparation: {size: 16}", "network: {width: 4, depth: 1}"]
     (desk / "grid.yaml").write_text("\n".join(lines))
-    result = smg("bench", "grid.yaml", "--seeds", "0", cwd=desk)
+    result = smg("bench", "grid.yaml", "--seeds", "0", "--iterations", "2", cwd=desk)
     assert result.returncode == 0, result.stderr
+    assert json.loads((desk / "runs/grid/bench.json").read_text())["settings"]["iterations"] == 2
     assert "[2/2]" in result.stderr
     assert "A B | C" in result.stdout
     for suffix in ("md", "tex", "csv"):
         assert "sga+c" in (desk / f"runs/grid/table.{suffix}").read_text()
-    both = smg("bench", "grid.yaml", "--methods", "finetune", "--quiet", cwd=desk)
+    both = smg("bench", "grid.yaml", "--methods", "finetune", "--iterations", "2", "--quiet", cwd=desk)
     assert both.stderr == ""
     assert "±" in both.stdout
     assert (desk / "runs/grid/stream/finetune/seed-1/results.json").exists()
@@ -105,6 +106,21 @@ def test_what_is_recommended_runs_under_its_name(desk: Path) -> None:
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout)
     assert (told["name"], told["method"], told["config"]["select"]) == ("recommended", "sga+c", "average")
+
+
+def test_configurations_serve_a_run_as_they_serve_learn(desk: Path) -> None:
+    (desk / "mine.yaml").write_text("augment: none\nbatch: 3\nseeds: [4]\n")
+    configs = [word for one in ("prostate-lite", "recommended", "mine.yaml") for word in ("--config", one)]
+    shorter = ("--set", "preparation.size=16", "--set", "network={width: 4, depth: 1}", "--set", "compile=false")
+    words = (*configs, *shorter, "--iterations", "2", "--json")
+    result = smg("run", *STREAM, *words, "--out", "laid", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert (told["name"], told["seed"], told["config"]["iterations"]) == ("recommended", 4, 2)
+    assert told["config"] == json.loads(smg("learn", "laid-model", "sites/A", *words, cwd=desk).stdout)["config"]
+    slip = smg("run", *STREAM, "--config", "recommnded", cwd=desk)
+    assert slip.returncode == 2
+    assert "did you mean recommended?" in slip.stderr
 
 
 def test_a_file_of_many_runs_is_not_one_run(desk: Path) -> None:

@@ -112,9 +112,48 @@ def test_a_csv_of_paths(tmp_path: Path) -> None:
     table.write_text("image,mask\nfiles/Case00.nii.gz,\n")
     with pytest.raises(SmgError, match=r"hospital.csv: line 2 lacks its mask"):
         find_sites(table)
-    table.write_text("scan,mask\na,b\n")
-    with pytest.raises(SmgError, match=r"needs a first line with the columns image and mask"):
+    table.write_text("image,mask\n")
+    with pytest.raises(SmgError, match=r"hospital.csv: no site found"):
         find_sites(table)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffImage;Mask\r\nfiles/Case00.nii.gz;files/Case00_segmentation.nii.gz\r\n;\r\n\r\n",
+        "Case\tMASK \t IMAGE\n\tfiles/Case00_segmentation.nii.gz\tfiles/Case00.nii.gz\n\t\t\n",
+        'image, mask\n"files/Case00.nii.gz", "files/Case00_segmentation.nii.gz"\n',
+        "image,mask,,\nfiles\\Case00.nii.gz,files\\Case00_segmentation.nii.gz,,\n,,,\n",
+    ],
+    ids=["semicolons", "tabs", "quotes", "backslashes"],
+)
+def test_a_csv_as_a_spreadsheet_writes_it(tmp_path: Path, text: str) -> None:
+    write_site(tmp_path / "files", 1)
+    (tmp_path / "hospital.csv").write_bytes(text.encode())
+    (subject,) = find_sites(tmp_path / "hospital.csv")["hospital"].subjects
+    assert subject.case == "Case00"
+    assert subject.image.exists()
+    assert subject.mask.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("scan,mask\na,b\n", "needs a first line with the columns image and mask"),
+        ("image,image,mask\na,b,c\n", "needs a first line with the columns image and mask"),
+        ("", "needs a first line with the columns image and mask"),
+        ("image,mask\na,b\n\n,b\n", "line 4 lacks its image"),
+        ("image,mask\na,b\nc\n", "line 3 lacks its mask"),
+        ("image,mask\na,b\nc, d,e\n", "line 3 has 3 cells, and the first line 2; quote a path that"),
+        ('image,mask\na,b\n"c,d\n', r"line 3: not CSV \(unexpected end of data\)"),
+        ("image,mask\na,b\na,c\n", "line 3: site hospital has two files a; add a column case"),
+        ("image,mask\na\0,b\n", "not a CSV file in UTF-8"),
+    ],
+)
+def test_a_bad_csv_is_one_line_that_names_file_and_row(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "hospital.csv").write_text(text)
+    with pytest.raises(SmgError, match=rf"hospital\.csv: {sentence}"):
+        find_sites(tmp_path / "hospital.csv")
 
 
 def test_what_has_no_partner_is_a_fault(tmp_path: Path) -> None:

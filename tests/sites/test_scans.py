@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from smg.errors import SmgError
-from smg.sites.scans import find_scans, mask_files
+from smg.sites.scans import apart_from_masks, find_scans, mask_files
 
 
 @pytest.fixture
@@ -83,3 +83,18 @@ def test_a_name_like_a_pattern_is_a_name(tmp_path: Path) -> None:
         found, errors = find_scans(["t1.nii.gz", "t[1].nii.gz"])  # as a shell hands them over
     assert [path.name for path in found] == ["t1.nii.gz", "t[1].nii.gz"]
     assert not errors
+
+
+def test_masks_beside_their_scans_are_told_apart(tmp_path: Path) -> None:
+    names = ("s/a.nii.gz", "s/a_segmentation.nii", "s/b_Segmentation.nii.gz", "two/images/a.mha", "two/labels/a.nii.gz",
+             "two/labels/b.nii.gz", "nn/imagesTr/a_0000.nii.gz", "nn/labelsTr/a.nii.gz", "labels/a.nii.gz")  # fmt: skip
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    scans, masks = apart_from_masks([tmp_path / name for name in names])
+    assert masks == [tmp_path / name for name in names if name in (names[1], names[4], names[7])]
+    assert scans == [tmp_path / name for name in names if tmp_path / name not in masks]
+    with contextlib.chdir(tmp_path / "s"):
+        assert apart_from_masks([Path("a_segmentation.nii"), Path("gone_segmentation.nii")])[1] == [
+            Path("a_segmentation.nii")
+        ]
