@@ -19,7 +19,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Another seed: other patients, other first weights.", min=0)] = 0,
 ) -> None:
-    """Fine-tuning against SGA(+c) on small phantom hospitals that come one after another; draws what was forgotten.
+    """Fine-tuning against SGA(+c) on small phantom hospitals that come one after another; draws what each lost.
 
     Example: `smg demo --out demo`
     """
@@ -51,17 +51,18 @@ def demo(
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """What happened, in as many lines as there are runs and one more; the words follow the numbers."""
+    """What happened, in as many lines as there are runs and one more: numbers, and no judgement."""
+    from smg.report.demo import lost
+
     order, unseen = runs[0].results["stream"]["order"], runs[0].results["stream"]["unseen"]
     first, since = order[0], " and ".join(order[1:])
     lines = []
     for run in runs:
         matrix = run.results["matrix"]["dsc"]
-        then, now = 100 * matrix[first][first], 100 * matrix[order[-1]][first]
+        then, now = matrix[first][first], matrix[order[-1]][first]
         kept = run.results["config"]["replay"]["subjects"]
-        what = f"has forgotten {then - now:.0f} points of it" if then - now > 5 else "has not forgotten it"
         means = f", with {kept} subjects of each hospital kept" if run.name != "finetune" else ""
-        course = f"learned {first} to a DSC of {then:.0f} %; after {since}, {now:.0f} %"
-        lines.append(f"{run.name}: {course}: it {what}{means}.")
-    there = ", ".join(f"{run.name} {100 * run.results['matrix']['dsc'][order[-1]][unseen]:.0f} %" for run in runs)
+        course = f"learned {first} to a DSC of {100 * then:.1f} %; after {since}, {100 * now:.1f} %"
+        lines.append(f"{run.name}: {course}: {lost(then, now)}{means}.")
+    there = ", ".join(f"{run.name} {100 * run.results['matrix']['dsc'][order[-1]][unseen]:.1f} %" for run in runs)
     return [*lines, f"On {unseen}, which neither had seen: {there}."]

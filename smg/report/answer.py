@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smg.report.runs import Run
-from smg.report.table import Cell, StreamTable
+from smg.report.table import DIGITS, Cell, StreamTable, leaders, printed
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ def verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
     rivals = {name: table.rows[name] for name in table.rivals}
     kept, lost, new = ({n: r["dsc", m] for n, r in rivals.items() if r["dsc", m].mean is not None}
                        for m in ("BM", "BT", "FM"))  # fmt: skip
-    hero = _best(kept) or _best(new)
+    hero = next(iter(_best(kept) or _best(new)), "")
     return Verdict(
         sentence=" ".join(filter(None, [_summary(kept, lost, new, stream), _caution(kept, new, table)])),
         forgot=_forgot(lost, hero, stream["order"]),
@@ -36,24 +36,29 @@ def verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
     )
 
 
-def _best(cells: dict[str, Cell]) -> str:
-    return max(cells, key=lambda name: cells[name].mean or 0.0) if cells else ""
+def _best(cells: dict[str, Cell]) -> list[str]:
+    return leaders({name: cell.mean for name, cell in cells.items() if cell.mean is not None}, "dsc")
+
+
+def _have(names: Sequence[str]) -> str:
+    return f"{' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))} {'has' if len(names) == 1 else 'have'}"
 
 
 def _summary(kept: dict[str, Cell], lost: dict[str, Cell], new: dict[str, Cell], stream: dict[str, object]) -> str:
     if not kept:
         return "Memory cannot be told: not every site that was learned has a test subject."
-    hero, traveller, unseen = _best(kept), _best(new), stream["unseen"]
+    heroes, travellers, unseen = _best(kept), _best(new), stream["unseen"]
+    hero = heroes[0]
     if len(kept) == 1:
         there = f", and {_percent(new[hero])} on {unseen}, which it never saw" if hero in new else ""
         return f"{hero} ends with a mean DSC of {_percent(kept[hero])} over the sites it learned{there}."
-    first = f"In memory {hero} has the highest mean, a DSC of {_percent(kept[hero])} over the sites it learned"
+    first = f"In memory {_have(heroes)} the highest mean, a DSC of {_percent(kept[hero])} over the sites learned"
     if not new:
         return f"{first}."
-    travels = f"{_percent(new[traveller])} on {unseen}, a site it never saw"
-    second = f", and elsewhere too: {travels}" if hero == traveller else f"; elsewhere {traveller} has: {travels}"
+    there = f"{_percent(new[travellers[0]])} on {unseen}, a site never seen"
+    second = f", and elsewhere too: {there}" if heroes == travellers else f"; elsewhere {_have(travellers)}: {there}"
     worst = min(lost, key=lambda name: lost[name].mean or 0.0) if lost else ""
-    fell = worst not in ("", hero) and (lost[worst].mean or 0.0) < 0
+    fell = worst not in ("", *heroes) and (lost[worst].mean or 0.0) < 0
     third = f" {worst} forgets most: {_points(lost[worst].mean)} of DSC." if fell else ""
     return f"{first}{second}.{third}"
 
@@ -72,7 +77,7 @@ def _caution(kept: dict[str, Cell], new: dict[str, Cell], table: StreamTable) ->
 def _narrow_lead(place: str, cells: dict[str, Cell]) -> str:
     """Of the first over the second, where it is less than either's standard deviation over seeds."""
     ranked = sorted(cells, key=lambda name: -(cells[name].mean or 0.0))
-    if len(ranked) < 2:
+    if len(ranked) < 2 or len(_best(cells)) > 1:
         return ""
     one, two = cells[ranked[0]], cells[ranked[1]]
     lead, spread = (one.mean or 0.0) - (two.mean or 0.0), max(one.spread or 0.0, two.spread or 0.0)
@@ -102,8 +107,8 @@ def _elsewhere(new: dict[str, Cell], hero: str, unseen: str | None) -> str:
         return f"This cannot be told: site {unseen} has no test subject."
     told = f"{hero} has a DSC of {_percent(new[hero])} on site {unseen}, which it never saw"
     best = _best(new)
-    if best != hero:
-        return f"{told}; {best} does better there: {_percent(new[best])}."
+    if hero not in best:
+        return f"{told}; {best[0]} does better there: {_percent(new[best[0]])}."
     worst = min(new, key=lambda name: new[name].mean or 0.0)
     return f"{told}; {worst} {_percent(new[worst])}." if worst != hero else f"{told}."
 
@@ -113,11 +118,12 @@ def _moved(cell: Cell) -> str:
 
 
 def _percent(cell: Cell) -> str:
-    return "-" if cell.mean is None else f"{cell.mean:.1f} %"
+    return f"{printed(cell.mean or 0.0, DIGITS['dsc'])} %"
 
 
 def _signed(mean: float) -> str:
-    return f"{'+' if mean > 0 else '−'}{_points(mean)}"
+    sign = "" if float(printed(mean, DIGITS["dsc"])) == 0 else "+" if mean > 0 else "−"
+    return f"{sign}{_points(mean)}"
 
 
 def _points(mean: float | None) -> str:

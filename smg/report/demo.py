@@ -1,4 +1,4 @@
-"""The picture of `smg demo`: what two methods remember of the first site, and how they do on a site never seen."""
+"""The picture of `smg demo`: what two methods lost of the first site, and how they do on a site never seen."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def _headline(figure: Any, stream: dict[str, Any]) -> None:
     from matplotlib.lines import Line2D
 
     first, later = stream["order"][0], _listed(stream["order"][1:])
-    question = (
-        f"Is site {first} forgotten when {later} {'is' if len(stream['order']) == 2 else 'are'} learned after it?"
-    )
+    question = f"What is left of site {first} once {later} {'is' if len(stream['order']) == 2 else 'are'} learned?"
     figure.text(0.0225, 0.962, question, fontsize=16, weight="bold", color=INK, va="center")
     where = f"Test slices of site {first}:"
     figure.text(0.0225, 0.912, where, fontsize=10, color=FAINT, va="center")
@@ -87,12 +85,13 @@ def _draw_block(figure: Any, run: Run, subjects: Sequence[Seen], last: int) -> N
     """One method: its name, what it kept of the first site, and its tiles."""
     name, does = NAMES.get(run.name, (run.name, ""))
     colour = looks(["finetune", "sga+c", run.name])[run.name].colour
-    before, end = (100 * sum(seen.dsc(n) for seen in subjects) / len(subjects) for n in (1, last))
+    before, end = (sum(seen.dsc(n) for seen in subjects) / len(subjects) for n in (1, last))
     figure.text(0.045, 0.838, name, fontsize=13, weight="bold", color=colour, va="bottom")
     figure.text(0.045, 0.829, does, fontsize=8.5, color=FAINT, va="top")
-    figure.text(0.97, 0.838, f"DSC {before:.0f} % → {end:.0f} %", fontsize=13, weight="bold", ha="right", va="bottom")
-    of = f"of {len(subjects)} test subjects, in 3-D" if len(subjects) > 1 else "of the test subject, in 3-D"
-    figure.text(0.97, 0.829, of, fontsize=8.5, color=FAINT, va="top", ha="right")
+    course = f"DSC {100 * before:.1f} % → {100 * end:.1f} %"
+    figure.text(0.97, 0.838, course, fontsize=12, weight="bold", ha="right", va="bottom")
+    of = f"{len(subjects)} test subjects" if len(subjects) > 1 else "the test subject"
+    figure.text(0.97, 0.829, f"{lost(before, end)}; {of}, in 3-D", fontsize=8.5, color=FAINT, va="top", ha="right")
     axes = figure.subplots(2, 2, gridspec_kw={"left": 0.045, "right": 0.97, "bottom": 0.03, "top": 0.765,
                                               "wspace": 0.04, "hspace": 0.1})  # fmt: skip
     for axis, (seen, number) in zip(axes.flat, tiles_of(subjects), strict=True):
@@ -100,6 +99,12 @@ def _draw_block(figure: Any, run: Run, subjects: Sequence[Seen], last: int) -> N
         one, other = (100 * slice_dsc(seen, number, n) for n in (1, last))
         axis.set_title(f"{seen.case}, slice {number + 1}: {one:.0f} % → {other:.0f} %", fontsize=8.5, weight="normal",
                        color=FAINT, pad=3.5)  # fmt: skip
+
+
+def lost(then: float, now: float) -> str:
+    """Of DSC, in points, as the two are printed: to one digit."""
+    points = round(round(100 * then, 1) - round(100 * now, 1), 1)
+    return f"{abs(points):.1f} points {'lost' if points >= 0 else 'gained'}"
 
 
 def slice_dsc(seen: Seen, number: int, after: int) -> float:

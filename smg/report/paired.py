@@ -14,7 +14,8 @@ interval is that of
 over draws. Patients are weighted at random (a Bayesian bootstrap), each alike in all seeds whose split has it. Seeds
 are too few to be drawn from: their n means have the standard deviation s, and t is Student's. So chance among the
 patients of one seed is in both terms, and the interval errs on the wide side. One seed has no second term: its interval
-speaks of other patients only, and is too narrow where they are few; nothing is certain by it.
+speaks of other patients only, and is too narrow where they are few; nothing is certain by it. Where nothing varies,
+as with one seed and one subject, or with runs that are the same, there is no interval.
 
 A number over several streams has s in two ways: of the n means over all streams, and of each stream's own means as if
 streams had nothing to do with one another, s² = Σ (share of the stream)² s²(stream). A few seeds in which one stream
@@ -30,7 +31,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from smg.report.runs import Run
-from smg.report.table import MEASURES, METRICS, in_markdown
+from smg.report.table import DIGITS, MEASURES, METRICS, in_markdown
 from smg.sites.labels import first_class
 
 Values = dict[str, dict[str, float]]  # site -> subject -> what a measure averages
@@ -53,9 +54,14 @@ class Difference:
     subjects: int
 
     @property
+    def varies(self) -> bool:
+        """Whether there is an interval at all, rounding aside."""
+        return self.high - self.low > 1e-9
+
+    @property
     def certain(self) -> bool:
         """Whether the interval leaves zero out, and is of more than one seed."""
-        return self.seeds > 1 and (self.low > 0 or self.high < 0)
+        return self.varies and self.seeds > 1 and (self.low > 0 or self.high < 0)
 
 
 def paired_differences(runs: Sequence[Run], reference: str, draws: int = DRAWS, seed: int = 0) -> list[Difference]:
@@ -209,6 +215,6 @@ def _seeds(here: Iterable[Difference]) -> str:
 def _cell(one: Difference | None) -> str:
     if one is None:
         return "-"
-    digits = 1 if one.metric == "dsc" else 2
-    text = f"{one.mean:+.{digits}f} [{one.low:+.{digits}f}, {one.high:+.{digits}f}]"
+    digits = DIGITS[one.metric]
+    text = f"{one.mean:+.{digits}f}" + (f" [{one.low:+.{digits}f}, {one.high:+.{digits}f}]" if one.varies else "")
     return f"**{text}**" if one.certain else text

@@ -22,7 +22,7 @@ from smg.report.matrices import bounds_of, heat_rows, matrix_of, sites_of
 from smg.report.objective import COSINES, LOSSES, logged, rounds_begin
 from smg.report.runs import Run
 from smg.report.style import looks
-from smg.report.table import MEASURES, METRICS, Cell, StreamTable, cells, paper_tables
+from smg.report.table import DIGITS, MEASURES, METRICS, Cell, StreamTable, cells, paper_tables, printed
 from smg.sites.labels import first_class
 
 Part = dict[str, Any]
@@ -68,7 +68,7 @@ def _cell(cell: Cell, digits: int) -> Part:
     if cell.mean is None:
         return {"mean": "–", "spread": "", "best": False}
     spread = "" if cell.spread is None else f"± {cell.spread:.{digits}f}"
-    return {"mean": f"{cell.mean:.{digits}f}".replace("-", "−"), "spread": spread, "best": cell.best}
+    return {"mean": printed(cell.mean, digits).replace("-", "−"), "spread": spread, "best": cell.best}
 
 
 def measure_heads() -> list[Part]:
@@ -155,7 +155,7 @@ def matrices(material: Material, figures: Figures) -> list[Part]:
             }
             sites = sites_of(next(run for run in material.runs if run.stream == stream))
             low, high = bounds_of(list(made.values()))
-            digits = 1 if metric == "dsc" else 2
+            digits = DIGITS[metric]
             maps = [{"name": n, "rows": heat_rows(values, sites, low, high, digits)} for n, values in made.items()]
             fill = partial(fill_matrices, matrices=made, sites=sites, low=low, high=high)
             columns, rows = min(4, len(made)), -(-len(made) // 4)

@@ -14,6 +14,7 @@ from smg.sites.labels import first_class
 BOUNDS = ("pooled", "per-site")  # they see every site's data, or have a network for each: no rivals, but a scale
 MEASURES = ("BM", "BT", "FM", "FT")
 METRICS = {"dsc": ("DSC %", 100.0, "higher"), "asd": ("ASD mm", 1.0, "lower")}
+DIGITS = {"dsc": 1, "asd": 2}
 # Of every measure, which way is better: forgetting less ASD or transferring more of it are signs of the same formula.
 
 
@@ -30,7 +31,12 @@ class Cell:
         if self.mean is None:
             return "-"
         spread = "" if self.spread is None else f" {pm} {self.spread:.{digits}f}"
-        return f"{self.mean:.{digits}f}{spread}"
+        return f"{printed(self.mean, digits)}{spread}"
+
+
+def printed(value: float, digits: int) -> str:
+    """To so many digits; a zero has no sign."""
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 @dataclass(frozen=True)
@@ -94,16 +100,23 @@ def _with_best(
     rows: dict[str, dict[tuple[str, str], Cell]], bounds: Collection[str]
 ) -> dict[str, dict[tuple[str, str], Cell]]:
     marked = {name: dict(row) for name, row in rows.items()}
-    for metric, (_, _, better) in METRICS.items():
+    for metric in METRICS:
         for measure in MEASURES:
             rivals = {name: row[metric, measure].mean for name, row in rows.items() if name not in bounds}
             means = {name: mean for name, mean in rivals.items() if mean is not None}
             if len(means) < 2:
                 continue
-            best = (max if better == "higher" else min)(means, key=lambda name: means[name])
-            cell = rows[best][metric, measure]
-            marked[best][metric, measure] = Cell(cell.mean, cell.spread, cell.seeds, best=True)
+            for name in leaders(means, metric):
+                marked[name][metric, measure] = replace(rows[name][metric, measure], best=True)
     return marked
+
+
+def leaders(means: dict[str, float], metric: str) -> list[str]:
+    """Who has the best mean, and whose is equal to it as printed."""
+    if not means:
+        return []
+    best = printed((max if METRICS[metric][2] == "higher" else min)(means.values()), DIGITS[metric])
+    return [name for name, mean in means.items() if printed(mean, DIGITS[metric]) == best]
 
 
 def columns() -> list[str]:
@@ -112,7 +125,7 @@ def columns() -> list[str]:
 
 def cells(row: dict[tuple[str, str], Cell]) -> list[tuple[Cell, int]]:
     """In the order of `columns`, with the digits each is told to."""
-    return [(row[metric, measure], 1 if metric == "dsc" else 2) for metric in METRICS for measure in MEASURES]
+    return [(row[metric, measure], DIGITS[metric]) for metric in METRICS for measure in MEASURES]
 
 
 def to_markdown(tables: Sequence[StreamTable]) -> str:

@@ -23,12 +23,14 @@ def test_the_demo_ends_with_a_picture_a_page_and_three_lines(desk: Path) -> None
     assert "<title>" in page
 
 
-def test_it_says_forgotten_only_where_something_was() -> None:
+def test_it_tells_points_and_does_not_judge() -> None:
     sentences = import_module("smg.cli.demo").sentences
-    told = sentences([_run("finetune", 0.80, 0.45), _run("sga+c", 0.80, 0.78)])
-    assert told[0] == "finetune: learned A to a DSC of 80 %; after E and F, 45 %: it has forgotten 35 points of it."
-    assert told[1].endswith("78 %: it has not forgotten it, with 2 subjects of each hospital kept.")
-    assert told[2] == "On D, which neither had seen: finetune 50 %, sga+c 50 %."
+    told = sentences([_run("finetune", 0.80, 0.51), _run("sga+c", 0.80, 0.74), _run("jm", 0.80, 0.8125)])
+    assert told[0] == "finetune: learned A to a DSC of 80.0 %; after E and F, 51.0 %: 29.0 points lost."
+    assert told[1].endswith("after E and F, 74.0 %: 6.0 points lost, with 2 subjects of each hospital kept.")
+    assert told[2].endswith("after E and F, 81.2 %: 1.2 points gained, with 2 subjects of each hospital kept.")
+    assert told[3] == "On D, which neither had seen: finetune 50.0 %, sga+c 50.0 %, jm 50.0 %."
+    assert not any("forg" in line or "remember" in line for line in told)
 
 
 def _run(name: str, then: float, now: float) -> Run:

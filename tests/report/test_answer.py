@@ -37,6 +37,14 @@ def test_another_best_elsewhere_is_named() -> None:
     assert told.elsewhere.endswith("jm does better there: 79.0 %.")
 
 
+def test_who_is_equal_as_printed_is_named_together() -> None:
+    even = [run(name, s, 0.8 + tiny, -0.1, 0.7) for s in (0, 1) for name, tiny in (("jm", 0.0), ("sga", 0.0001))]
+    told = said(*even, *(run("gem", s, 0.6, -0.1, 0.6) for s in (0, 1)))
+    assert told.sentence.startswith("In memory jm and sga have the highest mean, a DSC of 80.0 % over")
+    assert "and elsewhere too: 70.0 % on F" in told.sentence
+    assert "leads" not in told.sentence
+
+
 def test_a_lead_within_the_spread_is_called_so() -> None:
     near = [run("jm", s, 0.78 + 0.04 * s, -0.1, 0.7) for s in (0, 1)]
     far = [run("jm", s, 0.58 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,15 @@ def run(name: str, seed: int, rng: np.random.Generator, shift: float = 0.0, miss
     return Run(Path(), {"name": name, "seed": seed, "stream": stream, "subjects": rows, "measures": made})
 
 
+def shifted(base: Run, name: str, by: float, noise: float = 1e-4) -> Run:
+    """The same run by another name, each subject's values moved by as much, but for some noise."""
+    rng, told = np.random.default_rng(1), copy.deepcopy(base.results)
+    for row in told["subjects"]:
+        numbers = row["classes"]["foreground"]
+        numbers |= {metric: value + by + noise * rng.normal() for metric, value in numbers.items()}
+    return Run(Path(), told | {"name": name})
+
+
 def test_a_measure_is_the_mean_of_its_values() -> None:
     one = run("jm", 0, np.random.default_rng(1))
     for measure, value in one.results["measures"]["dsc"].items():
@@ -55,19 +65,34 @@ def test_the_difference_is_that_of_the_measures() -> None:
     assert found["dsc", "BT"].subjects == 2 * 5
 
 
-def test_a_shift_of_all_subjects_is_certain_and_no_shift_is_not() -> None:
-    rng = np.random.default_rng(3)
-    base = run("sga+c", 0, rng)
-    worse = run("jm", 0, np.random.default_rng(3), shift=-0.05)  # the same draws, five points lower
+def test_a_shift_that_is_almost_all_subjects_own_is_certain_by_two_seeds() -> None:
+    base = run("sga+c", 0, np.random.default_rng(3))
+    worse = shifted(base, "jm", -0.05)
     (bm,) = [d for d in paired_differences([base, worse], "sga+c") if (d.metric, d.measure) == ("dsc", "BM")]
-    assert (bm.mean, bm.low, bm.high) == (pytest.approx(-5), pytest.approx(-5), pytest.approx(-5))
+    assert (bm.mean, bm.low, bm.high) == pytest.approx((-5, -5, -5), abs=0.02)
     assert not bm.certain  # one seed says nothing of another run
     text = to_markdown(paired_differences([base, worse], "sga+c"), "sga+c")
     assert "| jm | -5.0 [-5.0, -5.0] |" in text
     assert "1 seed: of chance among patients, not of chance among runs" in text
-    other = [run(name, 1, np.random.default_rng(8), shift) for name, shift in (("sga+c", 0.0), ("jm", -0.05))]
-    both = to_markdown(paired_differences([base, worse, *other], "sga+c"), "sga+c")
+    other = run("sga+c", 1, np.random.default_rng(8))
+    both = to_markdown(paired_differences([base, worse, other, shifted(other, "jm", -0.05)], "sga+c"), "sga+c")
     assert "| jm | **-5.0 [-5.0, -5.0]** |" in both
+
+
+@pytest.mark.parametrize("shift", [0.0, -0.05])
+def test_where_nothing_varies_there_is_no_interval(shift: float) -> None:
+    """Runs that are the same, and one seed with one subject a site."""
+    runs = [run("sga+c", seed, np.random.default_rng(seed)) for seed in (0, 1)]
+    same = [*runs, *(shifted(one, "jm", shift, 0.0) for one in runs)]
+    found = paired_differences(same, "sga+c", draws=200)
+    assert not any(d.certain for d in found)
+    row = to_markdown(found, "sga+c").splitlines()[-1]
+    assert row.startswith(f"| jm | {100 * shift:+.1f} |")
+    assert "[" not in row
+    few = [run(name, 0, np.random.default_rng(seed)) for seed, name in enumerate(("jm", "sga+c"))]
+    for one in few:
+        one.results["subjects"] = [row for row in one.results["subjects"] if row["subject"] == "Case0"]
+    assert "[" not in to_markdown(paired_differences(few, "sga+c", draws=200), "sga+c").splitlines()[-1]
 
 
 @pytest.mark.parametrize("among_seeds", [0.0, 0.2])

@@ -160,3 +160,20 @@ def test_a_bound_with_fewer_seeds_is_in_nobodys_way(bench: Path) -> None:
     (table,) = paper_tables(find_runs([bench]))
     assert (table.even, table.common, table.rivals) == (True, [0, 1], ["sga_x", "jm"])
     assert table.rows["sga_x"]["dsc", "BM"].best
+
+
+def test_what_is_equal_as_printed_is_in_bold_together(tmp_path: Path) -> None:
+    for name, dsc, asd in (("jm", 0.80012, 1.004), ("gem", 0.80049, 0.996), ("sga", 0.79, 1.006)):
+        write_run(tmp_path, name, 0, dsc, asd)
+    tables = paper_tables(find_runs([tmp_path]))
+    bold = {(m, name) for name, row in tables[0].rows.items() for (m, _), cell in row.items() if cell.best}
+    assert bold == {("dsc", "jm"), ("dsc", "gem"), ("asd", "jm"), ("asd", "gem")}  # 80.0 %, and 1.00 mm
+    assert to_markdown(tables).count("**80.0**") == to_latex(tables).count(r"\textbf{$80.0$}") == 2 * 4
+
+
+def test_a_zero_has_no_sign(tmp_path: Path) -> None:
+    write_run(tmp_path, "jm", 0, -0.0001, 1.0)
+    write_run(tmp_path, "sga", 0, 0.0001, 1.0)
+    markdown = to_markdown(paper_tables(find_runs([tmp_path])))
+    assert "-0.0" not in markdown
+    assert markdown.count("**0.0**") == 2 * 4
