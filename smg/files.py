@@ -88,6 +88,18 @@ def write_json(path: Path, value: object) -> None:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
+def append_line(path: Path, value: object, durable: bool = False) -> None:
+    """Add a JSON object to a file of lines, on a line of its own even where a crash has cut the last one short."""
+    with path.open("ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        cut = file.read(1) not in (b"", b"\n")
+        file.write(b"\n" * cut + json.dumps(value).encode() + b"\n")
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
 def left_alone(folder: Path) -> bool:
     """Whether no process of this machine works in a folder, by what its lock says: to ask the lock would take it."""
     try:

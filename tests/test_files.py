@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from smg.files import folder_in, replacing, write_json
+from smg.files import append_line, folder_in, replacing, write_json
 
 
 def test_it_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -28,6 +28,16 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
         temporary.write_text(f"half {1 / 0}")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_line_cut_short_swallows_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    append_line(path, 1)
+    append_line(path, {"b": 2})
+    path.write_bytes(path.read_bytes()[:-3])  # as a crash or a full disk leaves it
+    append_line(path, 3)
+    append_line(path, 4, durable=True)
+    assert path.read_text().splitlines() == ["1", '{"b": ', "3", "4"]
 
 
 def test_permissions_are_the_users(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from smg.errors import SmgError
-from smg.files import locked, replacing, sync_folder, write_json
+from smg.files import append_line, locked, replacing, sync_folder, write_json
 from smg.prepare.cache import map_safetensors
 
 FORMAT = 2  # 1 numbered classes by name
@@ -79,8 +79,8 @@ class Store:
     def note(self, event: str, **details: object) -> None:
         """Add a line to the journal."""
         line = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details}
-        with _naming(), (self.folder / "journal.jsonl").open("a") as journal:
-            journal.write(json.dumps(line) + "\n")
+        with _naming():
+            append_line(self.folder / "journal.jsonl", line, durable=True)
 
     def journal(self) -> list[dict[str, Any]]:
         path = self.folder / "journal.jsonl"

@@ -410,6 +410,13 @@ def test_another_round_under_way_is_not_thrown_away(taught: Learner, data: Path)
         taught.learn(Site.find(data, "C"))
 
 
+def test_a_line_cut_short_in_the_journal_hides_no_other(taught: Learner) -> None:
+    path = taught.store.folder / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-5])
+    taught.rollback(1)
+    assert [line["event"] for line in taught.store.journal()] == ["created", "learned", "rolled back"]
+
+
 def test_models_of_other_times(taught: Learner, tmp_path: Path) -> None:
     path = taught.store.folder / "model.json"
     told = json.loads(path.read_text())
