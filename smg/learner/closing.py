@@ -17,6 +17,7 @@ from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage, scan_hashes
 from smg.learner.processes import first_process
 from smg.learner.round import Training
+from smg.learner.store import Store
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
 from smg.replay.features import foreground_features, subject_moments
@@ -39,8 +40,19 @@ def close(past: Lineage, training: Training, parts: Parts, tolerance: float | No
     if first_process():
         past.store.write_round(training.number, tensors, record)
         past.store.write(_entered(past.model, record))
-        past.store.forget_progress()
-        past.store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
+        _tell(past.store, record)
+        past.store.forget_progress()  # last: while it is there, the next process knows that something may be left to do
+
+
+def close_again(store: Store, number: int) -> None:
+    """The rest of it for a round that was entered when its process died: told in the journal once, and tidied up."""
+    if not any(line.get("round") == number and line["event"] in ("learned", "held") for line in store.journal()):
+        _tell(store, store.read_round(number))
+    store.forget_progress()
+
+
+def _tell(store: Store, record: dict[str, Any]) -> None:
+    store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
 
 
 def _entered(model: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:

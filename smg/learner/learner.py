@@ -12,7 +12,7 @@ from typing import Any
 import smg
 from smg.errors import SmgError
 from smg.evaluation.subjects import Evaluated, evaluate_subjects
-from smg.learner.closing import Parts, close
+from smg.learner.closing import Parts, close, close_again
 from smg.learner.closing import versions as versions
 from smg.learner.config import LearnerConfig
 from smg.learner.familiarity import Familiar
@@ -77,8 +77,9 @@ class Learner(Lineage):
         until it is accepted.
         """
         with self._alone():
-            if (done := self._settle(site.name)) is not None:
-                return done
+            settled = self._settle()
+            if settled is not None and (record := self.store.read_round(settled))["site"] == site.name:
+                return record
             if site.name in self.sites and not again:
                 raise SmgError(
                     f"site {site.name} was learned before (round {self._round_of(site.name)}); --again learns it anew"
@@ -104,21 +105,26 @@ class Learner(Lineage):
             self.model = self.store.read()
             return self.store.read_round(number)
 
-    def _settle(self, site: str) -> dict[str, Any] | None:
-        """Tidy after a process that died with its round entered and its progress not forgotten; that round's record."""
+    def settle(self) -> None:
+        """Tidy after a process that died when its round was learned but not everything told and put away."""
+        with self._alone():
+            self._settle()
+
+    def _settle(self) -> int | None:
+        """The round that was settled, if there was one."""
         self.model = self.store.read()
         self.config = self._configured()
         found = self.store.resume()
-        entered = found is not None and found[1]["round"] in [entry["round"] for entry in self.model["rounds"]]
+        number = found[1]["round"] if found else None
+        under_way = found is not None and number not in [entry["round"] for entry in self.model["rounds"]]
+        meet()  # lest one process put away what another has not looked at yet
+        if first_process() and not under_way:
+            if number is None:
+                self.store.forget_progress()  # a folder, perhaps, with nothing left in it
+            else:
+                close_again(self.store, number)
         meet()
-        if found is None or not entered:
-            return None
-        record = self.store.read_round(found[1]["round"])
-        if first_process():
-            self.store.forget_progress()
-            self.store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
-        meet()
-        return record if record["site"] == site else None
+        return None if under_way else number
 
     def _training(self, number: int, site: str, parts: Parts) -> Training:
         if not parts["train"]:

@@ -73,6 +73,7 @@ class Stream:
         if not any(split[self.part] for split in splits.values()):
             raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
         learner = self._learner(folder)
+        learner.settle()  # where every site is learned, no round does it
         tell = self._teller(folder)
         if first_process():
             save_splits(folder / "split.json", splits, None if self.splits else self.config.seed)

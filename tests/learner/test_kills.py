@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from smg.learner.store import Store
 from smg.methods import METHODS
-from tests.learner.streams import Moments, fingerprint, tiny_stream, write_sites
+from tests.learner.streams import Moments, fingerprint, tiny_stream, told, write_sites
 
-KILLS = 5  # for each case: one in every kind of moment, fifty-five in all
 FORK = multiprocessing.get_context("fork")  # torch is imported once, and not again by every victim
 
 
@@ -34,15 +37,23 @@ def _in_a_process(data: Path, folder: Path, changes: dict[str, object], kind: st
     return process.exitcode
 
 
+def assert_alike(run: Path, other: Path) -> None:
+    assert fingerprint(run) == fingerprint(other)
+    assert told(run / "model") == told(other / "model")
+    assert not (run / "model" / "progress").exists()
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_sites(tmp_path_factory.mktemp("sites"))
 
 
-CASES = [(name, {"method": name}) for name in METHODS]
-CASES[0] = ("finetune", {"method": "finetune", "select": "best", "keep_optimiser": True})
 BATCH_NORM = {"width": 4, "depth": 1, "norm": "batch"}
-CASES.append(("sga+c", {"method": "sga+c", "augment": "strong", "select": "average", "network": BATCH_NORM}))
+MORE = {  # what else there is to go on with
+    "finetune": {"select": "best", "keep_optimiser": True},
+    "sga+c": {"augment": "strong", "select": "average", "network": BATCH_NORM},
+}
+CASES = [(name, {"method": name} | MORE.get(name, {})) for name in (*METHODS, "sga+c")]
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)
@@ -51,11 +62,47 @@ def test_killed_anywhere_and_started_again_it_ends_the_same(
 ) -> None:
     rng = random.Random(name)
     assert _in_a_process(data, tmp_path / "straight", changes) == 0
-    for kind in rng.sample(Moments.KINDS, KILLS):
-        fatal = 1 if kind == "before removing" else rng.randint(1, 4)
+    for kind in rng.sample(Moments.KINDS, len(Moments.KINDS)):
+        fatal = rng.randint(1, {"before removing": 1, "closing": 12}.get(kind, 4))
         assert _in_a_process(data, tmp_path / "killed", changes, kind, fatal) == -signal.SIGKILL, (kind, fatal)
     assert _in_a_process(data, tmp_path / "killed", changes) == 0
-    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "straight")
+    assert_alike(tmp_path / "killed", tmp_path / "straight")
+
+
+class Killed(BaseException):
+    """As good as SIGKILL where a death leaves nothing behind but what was written, and faster."""
+
+
+@contextlib.contextmanager
+def killing(name: str, call: int, after: bool) -> Iterator[None]:
+    """Dies before or after the n-th call of one of the store's methods."""
+    original, calls = getattr(Store, name), itertools.count(1)
+
+    def fatal(store: Store, *args: object, **more: object) -> None:
+        last = next(calls) == call
+        if after or not last:
+            original(store, *args, **more)
+        if last:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, name, fatal)
+        with pytest.raises(Killed):
+            yield
+
+
+def test_killed_anywhere_in_the_closing_of_the_last_round(data: Path, tmp_path: Path) -> None:
+    """After which no other round begins that could tidy up: told once all the same, and nothing left lying about."""
+    tiny_stream(data).run(tmp_path / "straight")
+    with killing("write_round", 3, after=False):
+        tiny_stream(data).run(tmp_path / "trained")
+    for name, after in itertools.product(Moments.CLOSING, (False, True)):
+        killed = tmp_path / f"{name} {after}"
+        shutil.copytree(tmp_path / "trained", killed)
+        with killing(name, 1, after):
+            tiny_stream(data).run(killed)
+        tiny_stream(data).run(killed)
+        assert_alike(killed, tmp_path / "straight")
 
 
 def test_a_job_of_two_processes_killed_and_started_again(data: Path, tmp_path: Path) -> None:
@@ -88,4 +135,4 @@ def test_a_job_of_two_processes_killed_and_started_again(data: Path, tmp_path: P
         victim.wait()
         time.sleep(0.2)
     assert job(tmp_path / "killed").wait(timeout=300) == 0
-    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "straight")
+    assert_alike(tmp_path / "killed", tmp_path / "straight")
