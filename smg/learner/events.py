@@ -30,7 +30,6 @@ def appending(folder: Path) -> Listener:
     """Writes each event to the run's log as one line."""
 
     def write(event: Event) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         append_line(folder / LOG, {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event})
 
     return write

@@ -173,11 +173,11 @@ class Stream:
             if {row["site"] for row in kept} >= {site for site in self.rounds if splits[site][self.part]}:
                 return kept
         rows = self.evaluate(learner, number, splits)
-        if first_process():
-            write_json(path, rows)
         name, first = self.rounds[number - 1], self.config.preparation.labels.names[0]
         means = {metric: _jsonable(self._matrix(rows, metric, first)[name]) for metric in METRICS}
         tell({"event": "evaluation", "round": number, "site": name, **means})
+        if first_process():
+            write_json(path, rows)  # after it was told: what is in a file is not told again
         return rows
 
     def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
-"""Killed at any moment, started again, the same to the bit."""
+"""Killed at any moment, or out of disk, and started again, the same to the bit."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import itertools
 import multiprocessing
 import os
@@ -12,12 +14,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from smg.errors import SmgError
 from smg.learner.store import Store
+from smg.learner.stream import Stream
 from smg.methods import METHODS
 from tests.learner.streams import Moments, fingerprint, tiny_stream, told, write_sites
 
@@ -103,6 +109,70 @@ def test_killed_anywhere_in_the_closing_of_the_last_round(data: Path, tmp_path: 
             tiny_stream(data).run(killed)
         tiny_stream(data).run(killed)
         assert_alike(killed, tmp_path / "straight")
+
+
+class Refusing:
+    """Every write is refused once, when half of it has reached the file; tried again, it succeeds."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, error: Callable[[], BaseException]) -> None:
+        self.refused: list[str] = []
+        self.open, self.error = io.open, error
+        patch.setattr(io, "open", self._opened)
+
+    def _opened(self, path: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
+        file = self.open(path, mode, *args, **more)
+        if mode[0] in "wa" and Path(path).name != "lock":
+            write = file.write
+
+            def half(data: Any) -> int:
+                what = _identity(Path(path), data)
+                if what in self.refused:
+                    return write(data)
+                self.refused.append(what)
+                write(data[: len(data) // 2])
+                raise self.error()
+
+            file.write = half
+        return file
+
+
+def _identity(path: Path, data: Any) -> str:
+    """The file that is meant to be written; of a file of lines, the line but for its time."""
+    if path.suffix == ".jsonl":
+        return f"{path.name} {data.decode().partition('event')[2]}"
+    return str(path.with_name(path.name.split("-")[0].lstrip(".")))
+
+
+def full_disk() -> OSError:
+    return OSError(errno.ENOSPC, "No space left")
+
+
+@pytest.mark.parametrize("error", [full_disk, Killed])
+def test_stopped_once_in_the_middle_of_every_write(
+    error: Callable[[], BaseException], data: Path, tmp_path: Path
+) -> None:
+    """By a full disk, which is one line that names the file, or for good."""
+
+    def stream() -> Stream:
+        made = tiny_stream(data, method="sga+c", iterations=2)
+        return replace(made, unseen=None)
+
+    stream().run(tmp_path / "straight")
+    said, finished = [], False
+    with pytest.MonkeyPatch.context() as patch:
+        refusing = Refusing(patch, error)
+        while not finished:
+            try:
+                stream().run(tmp_path / "run")
+                finished = True
+            except (SmgError, Killed) as stopped:
+                said.append(str(stopped))
+    for what, line in zip(refusing.refused, said, strict=True):
+        name = Path(what.split()[0]).name
+        assert error is Killed or f"{name}: No space left; nothing was lost" in line
+    kinds = "model.json round.json weights exemplars progress journal log.jsonl evaluations results.json split.json"
+    assert all(any(kind in what for what in refusing.refused) for kind in kinds.split())
+    assert_alike(tmp_path / "run", tmp_path / "straight")
 
 
 def test_a_job_of_two_processes_killed_and_started_again(data: Path, tmp_path: Path) -> None:
