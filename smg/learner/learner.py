@@ -93,7 +93,7 @@ class Learner(Lineage):
             bottleneck = check_network(training.network, slice_)
             if self.config.replay.features == "foreground":
                 bottleneck_map(training.network, slice_, bottleneck)
-            key = self._key(number, site.name, parts)
+            key = self._key(training, parts)
             self._resume(training, key, say)
             try:
                 training.run(lambda: self._save(training, key), checkpoint_seconds, told)
@@ -153,28 +153,47 @@ class Learner(Lineage):
             moments=moments,
         )
 
-    def _key(self, number: int, site: str, parts: Parts) -> str:
-        """What a checkpoint must have been made from to be gone on with."""
-        data = {part: [[p.content for p in subjects]] for part, subjects in parts.items()}
-        whole = [number, site, self.current, self.config.model_dump(mode="json"), data]
-        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    def _key(self, training: Training, parts: Parts) -> dict[str, str]:
+        """A hash of each thing that a checkpoint must have been made from, named by what is said where it differs."""
+        subjects = [p for part in parts.values() for p in part]
+        last = {entry["site"]: self.store.read_round(entry["round"]) for entry in self.rounds()}
+        replayed = [exemplars[0].subject.site for exemplars in training.replay]
+        made_from = {
+            "another configuration": self.config.model_dump(mode="json"),
+            "another round before it": [training.number, self.current],
+            "another split": {part: sorted(p.subject.case for p in parts[part]) for part in parts},
+            "other scans": {p.subject.case: [p.content, p.turned] for p in subjects},
+            "other masks": {p.subject.case: hashlib.sha256(p.labels.numpy().data).hexdigest() for p in subjects},
+            "other exemplars": {site: last[site]["files"]["exemplars.safetensors"] for site in replayed},
+        }
+        whole = {name: json.dumps(value, sort_keys=True).encode() for name, value in made_from.items()}
+        return {name: hashlib.sha256(value).hexdigest() for name, value in whole.items()}
 
-    def _resume(self, training: Training, key: str, say: Callable[[str], None] | None) -> None:
+    def _resume(self, training: Training, key: dict[str, str], say: Callable[[str], None] | None) -> None:
         found = self.store.resume()
         meet()  # lest one process go on, and save, before another has looked
         if found is None:
             return
         tensors, about = found
-        if about["key"] != key:
-            raise SmgError(
-                f"{self.store.folder}: a round on site {about['site']} is under way there, with another configuration "
-                f"or other data; go on with it as it was begun, or give it up: delete {self.store.folder / 'progress'}"
-            )
+        self._refuse_others(training.site, about, key)
         training.load(tensors, about)
         if say:
             say(f"going on at iteration {about['iteration']} of {self.config.iterations}")
 
-    def _save(self, training: Training, key: str) -> None:
+    def _refuse_others(self, site: str, about: dict[str, Any], key: dict[str, str]) -> None:
+        """A checkpoint that was made from anything else than this round is."""
+        progress, then = self.store.folder / "progress", about["key"]
+        under_way = f"{self.store.folder}: a round on site {about['site']} is under way there"
+        if not isinstance(then, dict):
+            raise SmgError(
+                f"{under_way}, begun by an older smg that did not say with what; give it up: delete {progress}"
+            )
+        differs = [name for name in key | then if key.get(name) != then.get(name)]
+        if about["site"] != site or differs:
+            what = f", with {' and '.join(differs)}" if about["site"] == site else ""
+            raise SmgError(f"{under_way}{what}; go on with it as it was begun, or give it up: delete {progress}")
+
+    def _save(self, training: Training, key: dict[str, str]) -> None:
         if first_process():
             tensors, about = training.state()
             self.store.checkpoint(tensors, about | {"key": key, "site": training.site, "round": training.number})

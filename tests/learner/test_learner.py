@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 
 from smg.errors import SmgError
 from smg.evaluation.predict import mask_of, scores_and_moments
@@ -25,6 +26,8 @@ from smg.evaluation.subjects import prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias
 from smg.learner.learner import Learner
+from smg.learner.round import Stopped
+from smg.learner.store import Store
 from smg.networks.features import find_bottleneck
 from smg.prepare.options import Preparation
 from smg.prepare.site import prepare_scan, prepare_site
@@ -404,9 +407,68 @@ def test_a_harmed_checkpoint_is_noticed(taught: Learner, data: Path) -> None:
         taught.learn(Site.find(data, "C"))
 
 
+def _stopped(made: Learner, site: Site) -> None:
+    """A round that was begun, and left a checkpoint."""
+
+    def stop(iteration: int, step: object) -> None:
+        raise Stopped("after one iteration")
+
+    with pytest.raises(Stopped):
+        made.learn(site, told=stop)
+
+
 def test_another_round_under_way_is_not_thrown_away(taught: Learner, data: Path) -> None:
-    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 1, "key": "", "site": "C", "round": 3})
-    with pytest.raises(SmgError, match="a round on site C is under way there"):
+    folder, site = taught.store.folder, Site.find(data, "C")
+    _stopped(taught, site)
+    with pytest.raises(SmgError, match=r"a round on site C is under way there; go on .* delete .*/progress$"):
+        taught.learn(Site.find(data, "B"), again=True)
+    other = taught.config.model_copy(update={"iterations": 3})
+    with pytest.raises(SmgError, match="on site C is under way there, with another configuration; go on"):
+        Learner(folder, other).learn(site)
+    cases = [subject.case for subject in site.subjects]
+    with pytest.raises(SmgError, match="under way there, with another split; go on"):
+        taught.learn(site, split={"train": tuple(cases), "validation": (), "test": ()})
+    taught.rollback(1)
+    with pytest.raises(SmgError, match="with another round before it and other exemplars; go on"):
+        taught.learn(site)
+    taught.rollback(2)
+    assert taught.learn(site)["round"] == 3
+
+
+@pytest.mark.parametrize("what", ["scans", "masks"])
+def test_a_round_is_not_gone_on_with_when_its_site_was_changed(taught: Learner, data: Path, what: str) -> None:
+    copy = taught.store.folder.parent / "C"
+    shutil.copytree(data / "C", copy)
+    _stopped(taught, Site.find(copy))
+    path = copy / ("Case00.nii.gz" if what == "scans" else "Case00_segmentation.nii.gz")
+    volume = read_volume(path)
+    write_volume(path, Volume(np.roll(volume.array, 1, axis=1), volume.affine))
+    with pytest.raises(SmgError, match=f"is under way there, with other {what}; go on with it as it was begun"):
+        taught.learn(Site.find(copy))
+
+
+def test_a_round_is_not_gone_on_with_when_its_exemplars_were_dropped(
+    taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even by a process that died before it had told."""
+    _stopped(taught, Site.find(data, "C"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "replace_tensors", _only_the_arrays)
+        taught.drop("A")
+    with pytest.raises(SmgError, match="is under way there, with other exemplars; go on"):
+        taught.learn(Site.find(data, "C"))
+    taught.drop("A")
+    with pytest.raises(SmgError, match="is under way there, with other exemplars; go on"):
+        taught.learn(Site.find(data, "C"))
+
+
+def _only_the_arrays(store: Store, number: int, name: str, tensors: dict[str, torch.Tensor]) -> None:
+    (store.round_folder(number) / f"{name}.safetensors").write_bytes(save(tensors))
+
+
+def test_a_checkpoint_of_an_older_smg_is_refused(taught: Learner, data: Path) -> None:
+    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 1, "key": "f00", "site": "C", "round": 3})
+    with pytest.raises(SmgError, match=r"site C is under way there, begun by an older smg .* delete .*/progress$"):
         taught.learn(Site.find(data, "C"))
 
 
