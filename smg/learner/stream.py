@@ -98,7 +98,10 @@ class Stream:
         return results
 
     def _refuse_doubles(self) -> None:
-        """One scan at two sites would be learned at one and tested, as if unseen, at the other."""
+        """One scan at two sites would be learned at one and tested, as if unseen, at the other.
+
+        Whoever is left out, for that or for another fault, is gone before parts are made: else it would take a place.
+        """
         here = {name: self.sites[name] for name in self.rounds}
         self.say(f"looking through the scans of {', '.join(here)}")
         prepared = [p for site in here.values() for p in prepare_site(site, self.config.preparation, self.leave_out)]
@@ -106,10 +109,9 @@ class Stream:
         if faults and not self.leave_out:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise SmgError(f"{faults[0]}{more}; --leave-out goes on without the second")
-        left = {(fault.site, fault.subject) for fault in faults}
+        used = {(p.subject.site, p.subject.case) for p in prepared} - {(fault.site, fault.subject) for fault in faults}
         self.sites = self.sites | {
-            name: site.keep({s.case for s in site.subjects if (name, s.case) not in left})
-            for name, site in here.items()
+            name: site.keep({case for where, case in used if where == name}) for name, site in here.items()
         }
 
     def _check_splits(self, path: Path, splits: dict[str, Split]) -> None:

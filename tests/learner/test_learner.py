@@ -34,7 +34,7 @@ from smg.prepare.site import prepare_scan, prepare_site
 from smg.replay.features import foreground_features
 from smg.replay.selection import select
 from smg.sites.site import Site
-from smg.sites.split import load_splits
+from smg.sites.split import load_splits, split_site
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.conftest import write_site
 from tests.learner.streams import TINY, fingerprint, tiny_stream, told, write_sites
@@ -210,6 +210,18 @@ def test_a_scan_learned_at_another_site_is_not_learned_again_under_this_one(taug
     assert fingerprint(taught.store.folder) == before
     assert sum(taught.learn(Site.find(folder), leave_out=True)["subjects"].values()) == 4
     assert taught.learn(Site.find(data, "A"), again=True)["round"] == 4  # at its own site, as often as one likes
+
+
+def test_whoever_is_left_out_takes_no_place_in_a_part(tmp_path: Path) -> None:
+    sites = write_sites(tmp_path / "sites")
+    whole = Site.find(sites, "B")
+    bad = split_site(whole, 0)["test"][0]
+    mask = read_volume(sites / "B" / f"{bad}_segmentation.nii.gz")
+    write_volume(sites / "B" / f"{bad}_segmentation.nii.gz", Volume(np.zeros_like(mask.array), mask.affine))
+    replace(tiny_stream(sites, method="finetune", iterations=1), leave_out=True).run(tmp_path / "run")
+    split = load_splits(tmp_path / "run" / "split.json")
+    assert split["B"] == split_site(whole.keep({s.case for s in whole.subjects} - {bad}), 0)
+    assert split["A"] == split_site(Site.find(sites, "A"), 0)  # where nobody is left out, nothing changes
 
 
 def test_a_part_without_any_subject_is_told_before_a_round(tmp_path: Path) -> None:
