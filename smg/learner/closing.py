@@ -31,9 +31,7 @@ def close(past: Lineage, training: Training, parts: Parts, tolerance: float | No
     record = _about(past, training, parts) | seen
     record["kept"] = past.kept() | {training.site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}}
     record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
-    record["held"] = tolerance is not None and any(
-        d["before"] - d["after"] > tolerance for d in record["earlier"].values()
-    )
+    record["held"] = tolerance is not None and _harmed(record["earlier"], tolerance)
     tensors = {"weights": _cpu(training.network.state_dict()), "exemplars": chosen}
     if past.config.keep_optimiser:
         tensors["optimiser"] = _cpu(training.opt.state())
@@ -120,6 +118,11 @@ def _earlier(
         rows = [[prepared_dice(n, e, *options) for e in exemplars] for n in (before, after)]
         told[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
     return told
+
+
+def _harmed(earlier: dict[str, dict[str, float]], tolerance: float) -> bool:
+    """Whether any site fell by more; a fall that is no number is not known to be small."""
+    return any(not dsc["before"] - dsc["after"] <= tolerance for dsc in earlier.values())
 
 
 def _under_alias(seed: int, site: str, row: Evaluated) -> dict[str, object]:

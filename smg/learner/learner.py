@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import smg
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.evaluation.subjects import Evaluated, evaluate_subjects
 from smg.learner.closing import Parts, close, close_again
 from smg.learner.closing import versions as versions
@@ -76,6 +77,8 @@ class Learner(Lineage):
         an earlier site's exemplars falls by more than `tolerance`, the round is kept but held: it is not made current
         until it is accepted.
         """
+        if tolerance is not None and math.isnan(tolerance):
+            raise Misuse("a tolerance that is not a number would hold no round; give points of DSC that may be lost")
         with self._alone():
             settled = self._settle()
             if settled is not None and (record := self.store.read_round(settled))["site"] == site.name:

@@ -20,7 +20,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.evaluation.predict import mask_of, scores_and_moments
 from smg.evaluation.subjects import prepared_dice
 from smg.learner.config import LearnerConfig
@@ -290,6 +290,15 @@ def test_a_round_that_harms_an_earlier_site_is_held_until_it_is_accepted(taught:
     taught.accept(3)
     assert taught.sites == ["A", "B", "C"]
     assert not taught.learn(Site.find(data, "C"), again=True, tolerance=1.0)["held"]
+
+
+def test_what_is_no_number_lets_no_round_pass(taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(taught.store.folder)
+    with pytest.raises(Misuse, match="a tolerance that is not a number"):
+        taught.learn(Site.find(data, "C"), tolerance=math.nan)
+    assert fingerprint(taught.store.folder) == before
+    monkeypatch.setattr("smg.learner.closing.prepared_dice", lambda *_: math.nan)
+    assert taught.learn(Site.find(data, "C"), tolerance=1.0)["held"]
 
 
 def test_rollback_and_going_on_from_there(taught: Learner, data: Path) -> None:
