@@ -34,10 +34,20 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         if durable:
             sync_folder(path.parent)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not say whose write it refused
+        if error.filename in (None, str(temporary)):  # a full disk does not say whose write it refused
+            error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """A disk that is full or may not be written: one line, with the file; `path`, where the system names none."""
+    try:
+        yield
+    except OSError as error:
+        raise SmgError(f"{error.filename or path}: {error.strerror}; nothing was lost") from None
 
 
 @contextmanager
@@ -84,8 +94,20 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
-    with replacing(path) as temporary:
+    with naming(path), replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def append_line(path: Path, value: object, durable: bool = False) -> None:
+    """Add a JSON object to a file of lines, on a line of its own even where a crash has cut the last one short."""
+    with naming(path), path.open("ab+") as file:
+        end = file.seek(0, os.SEEK_END)
+        file.seek(max(0, end - 1))
+        cut = file.read(1) not in (b"", b"\n")
+        file.write(b"\n" * cut + json.dumps(value).encode() + b"\n")
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def left_alone(folder: Path) -> bool:
@@ -102,11 +124,10 @@ def left_alone(folder: Path) -> bool:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process at a time; the system lets go of the lock when its holder dies, however it dies."""
-    try:
+    path = folder / "lock"
+    with naming(path):
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("a+")
-    except OSError as error:
-        raise SmgError(f"{error.filename}: {error.strerror}; nothing was lost") from None
+        file = path.open("a+")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,8 +135,8 @@ def locked(folder: Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise SmgError(f"{folder}: in use by {holder}; wait for it, or give another folder") from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
+        with naming(path):
+            file.truncate(0)
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield
         file.truncate(0)

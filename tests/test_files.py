@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -10,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from smg.files import folder_in, replacing, write_json
+from smg.errors import SmgError
+from smg.files import append_line, folder_in, locked, replacing, write_json
 
 
 def test_it_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -28,6 +30,16 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
         temporary.write_text(f"half {1 / 0}")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_line_cut_short_swallows_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    append_line(path, 1)
+    append_line(path, {"b": 2})
+    path.write_bytes(path.read_bytes()[:-3])  # as a crash or a full disk leaves it
+    append_line(path, 3)
+    append_line(path, 4, durable=True)
+    assert path.read_text().splitlines() == ["1", '{"b": ', "3", "4"]
 
 
 def test_permissions_are_the_users(tmp_path: Path) -> None:
@@ -57,3 +69,19 @@ def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: 
             assert not left.exists()
             assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    told = "{}: No space left on device; nothing was lost"
+    monkeypatch.setattr(Path, "touch", full)
+    with pytest.raises(SmgError, match=told.format("a.json")):
+        write_json(tmp_path / "a.json", 1)
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(SmgError, match=told.format("lock")), locked(tmp_path):
+        pytest.fail("it was locked")
+    monkeypatch.undo()
+    with locked(tmp_path):  # nobody has it
+        pass

@@ -17,6 +17,7 @@ from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage, scan_hashes
 from smg.learner.processes import first_process
 from smg.learner.round import Training
+from smg.learner.store import Store
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
 from smg.replay.features import foreground_features, subject_moments
@@ -30,17 +31,26 @@ def close(past: Lineage, training: Training, parts: Parts, tolerance: float | No
     record = _about(past, training, parts) | seen
     record["kept"] = past.kept() | {training.site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}}
     record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
-    record["held"] = tolerance is not None and any(
-        d["before"] - d["after"] > tolerance for d in record["earlier"].values()
-    )
+    record["held"] = tolerance is not None and _harmed(record["earlier"], tolerance)
     tensors = {"weights": _cpu(training.network.state_dict()), "exemplars": chosen}
     if past.config.keep_optimiser:
         tensors["optimiser"] = _cpu(training.opt.state())
     if first_process():
         past.store.write_round(training.number, tensors, record)
         past.store.write(_entered(past.model, record))
-        past.store.forget_progress()
-        past.store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
+        _tell(past.store, record)
+        past.store.forget_progress()  # last: while it is there, the next process knows that something may be left to do
+
+
+def close_again(store: Store, number: int) -> None:
+    """The rest of it for a round that was entered when its process died: told in the journal once, and tidied up."""
+    if not any(line.get("round") == number and line["event"] in ("learned", "held") for line in store.journal()):
+        _tell(store, store.read_round(number))
+    store.forget_progress()
+
+
+def _tell(store: Store, record: dict[str, Any]) -> None:
+    store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
 
 
 def _entered(model: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +118,11 @@ def _earlier(
         rows = [[prepared_dice(n, e, *options) for e in exemplars] for n in (before, after)]
         told[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
     return told
+
+
+def _harmed(earlier: dict[str, dict[str, float]], tolerance: float) -> bool:
+    """Whether any site fell by more; a fall that is no number is not known to be small."""
+    return any(not dsc["before"] - dsc["after"] <= tolerance for dsc in earlier.values())
 
 
 def _under_alias(seed: int, site: str, row: Evaluated) -> dict[str, object]:

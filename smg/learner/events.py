@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from smg.files import append_line
+
 Event = dict[str, Any]
 Listener = Callable[[Event], None]
 LOG = "log.jsonl"
@@ -28,10 +30,7 @@ def appending(folder: Path) -> Listener:
     """Writes each event to the run's log as one line."""
 
     def write(event: Event) -> None:
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LOG).open("a") as log:
-            log.write(json.dumps(line) + "\n")
+        append_line(folder / LOG, {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event})
 
     return write
 

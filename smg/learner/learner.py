@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import smg
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.evaluation.subjects import Evaluated, evaluate_subjects
-from smg.learner.closing import Parts, close
+from smg.learner.closing import Parts, close, close_again
 from smg.learner.closing import versions as versions
 from smg.learner.config import LearnerConfig
 from smg.learner.familiarity import Familiar
@@ -76,9 +77,12 @@ class Learner(Lineage):
         an earlier site's exemplars falls by more than `tolerance`, the round is kept but held: it is not made current
         until it is accepted.
         """
+        if tolerance is not None and math.isnan(tolerance):
+            raise Misuse("a tolerance that is not a number would hold no round; give points of DSC that may be lost")
         with self._alone():
-            if (done := self._settle(site.name)) is not None:
-                return done
+            settled = self._settle()
+            if settled is not None and (record := self.store.read_round(settled))["site"] == site.name:
+                return record
             prepared = prepare_site(site, self.config.preparation, leave_out)
             if site.name in self.sites and not again:
                 raise SmgError(self._refusal(site.name, prepared))
@@ -91,7 +95,7 @@ class Learner(Lineage):
             bottleneck = check_network(training.network, slice_)
             if self.config.replay.features == "foreground":
                 bottleneck_map(training.network, slice_, bottleneck)
-            key = self._key(number, site.name, parts)
+            key = self._key(training, parts)
             self._resume(training, key, say)
             try:
                 training.run(lambda: self._save(training, key), checkpoint_seconds, told)
@@ -103,21 +107,26 @@ class Learner(Lineage):
             self.model = self.store.read()
             return self.store.read_round(number)
 
-    def _settle(self, site: str) -> dict[str, Any] | None:
-        """Tidy after a process that died with its round entered and its progress not forgotten; that round's record."""
+    def settle(self) -> None:
+        """Tidy after a process that died when its round was learned but not everything told and put away."""
+        with self._alone():
+            self._settle()
+
+    def _settle(self) -> int | None:
+        """The round that was settled, if there was one."""
         self.model = self.store.read()
         self.config = self._configured()
         found = self.store.resume()
-        entered = found is not None and found[1]["round"] in [entry["round"] for entry in self.model["rounds"]]
+        number = found[1]["round"] if found else None
+        under_way = found is not None and number not in [entry["round"] for entry in self.model["rounds"]]
+        meet()  # lest one process put away what another has not looked at yet
+        if first_process() and not under_way:
+            if number is None:
+                self.store.forget_progress()  # a folder, perhaps, with nothing left in it
+            else:
+                close_again(self.store, number)
         meet()
-        if found is None or not entered:
-            return None
-        record = self.store.read_round(found[1]["round"])
-        if first_process():
-            self.store.forget_progress()
-            self.store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
-        meet()
-        return record if record["site"] == site else None
+        return None if under_way else number
 
     def _training(self, number: int, site: str, parts: Parts) -> Training:
         if not parts["train"]:
@@ -146,28 +155,47 @@ class Learner(Lineage):
             moments=moments,
         )
 
-    def _key(self, number: int, site: str, parts: Parts) -> str:
-        """What a checkpoint must have been made from to be gone on with."""
-        data = {part: [[p.content for p in subjects]] for part, subjects in parts.items()}
-        whole = [number, site, self.current, self.config.model_dump(mode="json"), data]
-        return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()
+    def _key(self, training: Training, parts: Parts) -> dict[str, str]:
+        """A hash of each thing that a checkpoint must have been made from, named by what is said where it differs."""
+        subjects = [p for part in parts.values() for p in part]
+        last = {entry["site"]: self.store.read_round(entry["round"]) for entry in self.rounds()}
+        replayed = [exemplars[0].subject.site for exemplars in training.replay]
+        made_from = {
+            "another configuration": self.config.model_dump(mode="json"),
+            "another round before it": [training.number, self.current],
+            "another split": {part: sorted(p.subject.case for p in parts[part]) for part in parts},
+            "other scans": {p.subject.case: [p.content, p.turned] for p in subjects},
+            "other masks": {p.subject.case: hashlib.sha256(p.labels.numpy().data).hexdigest() for p in subjects},
+            "other exemplars": {site: last[site]["files"]["exemplars.safetensors"] for site in replayed},
+        }
+        whole = {name: json.dumps(value, sort_keys=True).encode() for name, value in made_from.items()}
+        return {name: hashlib.sha256(value).hexdigest() for name, value in whole.items()}
 
-    def _resume(self, training: Training, key: str, say: Callable[[str], None] | None) -> None:
+    def _resume(self, training: Training, key: dict[str, str], say: Callable[[str], None] | None) -> None:
         found = self.store.resume()
         meet()  # lest one process go on, and save, before another has looked
         if found is None:
             return
         tensors, about = found
-        if about["key"] != key:
-            raise SmgError(
-                f"{self.store.folder}: a round on site {about['site']} is under way there, with another configuration "
-                f"or other data; go on with it as it was begun, or give it up: delete {self.store.folder / 'progress'}"
-            )
+        self._refuse_others(training.site, about, key)
         training.load(tensors, about)
         if say:
             say(f"going on at iteration {about['iteration']} of {self.config.iterations}")
 
-    def _save(self, training: Training, key: str) -> None:
+    def _refuse_others(self, site: str, about: dict[str, Any], key: dict[str, str]) -> None:
+        """A checkpoint that was made from anything else than this round is."""
+        progress, then = self.store.folder / "progress", about["key"]
+        under_way = f"{self.store.folder}: a round on site {about['site']} is under way there"
+        if not isinstance(then, dict):
+            raise SmgError(
+                f"{under_way}, begun by an older smg that did not say with what; give it up: delete {progress}"
+            )
+        differs = [name for name in key | then if key.get(name) != then.get(name)]
+        if about["site"] != site or differs:
+            what = f", with {' and '.join(differs)}" if about["site"] == site else ""
+            raise SmgError(f"{under_way}{what}; go on with it as it was begun, or give it up: delete {progress}")
+
+    def _save(self, training: Training, key: dict[str, str]) -> None:
         if first_process():
             tensors, about = training.state()
             self.store.checkpoint(tensors, about | {"key": key, "site": training.site, "round": training.number})

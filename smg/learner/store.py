@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +29,7 @@ from safetensors.torch import save as tensors_to_bytes
 from torch import Tensor
 
 from smg.errors import SmgError
-from smg.files import locked, replacing, sync_folder, write_json
+from smg.files import append_line, locked, naming, replacing, sync_folder, write_json
 from smg.prepare.cache import map_safetensors
 
 FORMAT = 2  # 1 numbered classes by name
@@ -73,14 +72,12 @@ class Store:
             raise SmgError(f"{self.folder}: made by an older smg that numbered classes otherwise; make a new model")
 
     def write(self, model: dict[str, Any]) -> None:
-        with _naming():
-            write_json(self.folder / "model.json", model)
+        write_json(self.folder / "model.json", model)
 
     def note(self, event: str, **details: object) -> None:
         """Add a line to the journal."""
         line = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details}
-        with _naming(), (self.folder / "journal.jsonl").open("a") as journal:
-            journal.write(json.dumps(line) + "\n")
+        append_line(self.folder / "journal.jsonl", line, durable=True)
 
     def journal(self) -> list[dict[str, Any]]:
         path = self.folder / "journal.jsonl"
@@ -103,12 +100,10 @@ class Store:
     def write_round(self, number: int, tensors: dict[str, Tensors], record: dict[str, Any]) -> None:
         """Make the round's folder beside its place, then move it there whole."""
         making = self.folder / "rounds" / f".{number:03d}"
-        with _naming():
+        with naming(making):
             shutil.rmtree(making, ignore_errors=True)
             making.mkdir(parents=True)
-            hashes = {
-                f"{name}.safetensors": self._save(making / f"{name}.safetensors", t) for name, t in tensors.items()
-            }
+            hashes = {f"{name}.safetensors": _save(making / f"{name}.safetensors", t) for name, t in tensors.items()}
             write_json(making / "round.json", record | {"files": hashes})
             shutil.rmtree(self.round_folder(number), ignore_errors=True)  # of a round that was never entered
             os.replace(making, self.round_folder(number))
@@ -138,12 +133,9 @@ class Store:
 
     def replace_tensors(self, number: int, name: str, tensors: Tensors) -> None:
         """Put other arrays in the place of a round's, as when exemplars are dropped."""
-        with _naming():
-            told = self.read_round(number)
-            told["files"][f"{name}.safetensors"] = self._save(
-                self.round_folder(number) / f"{name}.safetensors", tensors
-            )
-            write_json(self.round_folder(number) / "round.json", told)
+        told, folder = self.read_round(number), self.round_folder(number)
+        told["files"][f"{name}.safetensors"] = _save(folder / f"{name}.safetensors", tensors)
+        write_json(folder / "round.json", told)
 
     # --- the round under way ------------------------------------------------------------------------------------------
 
@@ -152,7 +144,7 @@ class Store:
         folder = self.folder / "progress"
         data = tensors_to_bytes(tensors, {"about": json.dumps(about)})
         path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
-        with _naming():
+        with naming(path):
             before = [p for p in folder.glob("*.safetensors") if p != path]
             with replacing(path) as temporary:
                 temporary.write_bytes(data)
@@ -179,21 +171,11 @@ class Store:
         return tensors_from_bytes(data), about
 
     def forget_progress(self) -> None:
-        with _naming():
-            shutil.rmtree(self.folder / "progress", ignore_errors=True)
-
-    @staticmethod
-    def _save(path: Path, tensors: Tensors) -> str:
-        data = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
-        with replacing(path) as temporary:
-            temporary.write_bytes(data)
-        return hashlib.sha256(data).hexdigest()
+        shutil.rmtree(self.folder / "progress", ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _naming() -> Iterator[None]:
-    """A disk that is full or may not be written: one line, with the file."""
-    try:
-        yield
-    except OSError as error:
-        raise SmgError(f"{error.filename or 'the model'}: {error.strerror}; nothing was lost") from None
+def _save(path: Path, tensors: Tensors) -> str:
+    data = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
+    with naming(path), replacing(path) as temporary:
+        temporary.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()

@@ -73,6 +73,7 @@ class Stream:
         if not any(split[self.part] for split in splits.values()):
             raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
         learner = self._learner(folder)
+        learner.settle()  # where every site is learned, no round does it
         tell = self._teller(folder)
         if first_process():
             save_splits(folder / "split.json", splits, None if self.splits else self.config.seed)
@@ -97,7 +98,10 @@ class Stream:
         return results
 
     def _refuse_doubles(self) -> None:
-        """One scan at two sites would be learned at one and tested, as if unseen, at the other."""
+        """One scan at two sites would be learned at one and tested, as if unseen, at the other.
+
+        Whoever is left out, for that or for another fault, is gone before parts are made: else it would take a place.
+        """
         here = {name: self.sites[name] for name in self.rounds}
         self.say(f"looking through the scans of {', '.join(here)}")
         prepared = [p for site in here.values() for p in prepare_site(site, self.config.preparation, self.leave_out)]
@@ -105,10 +109,9 @@ class Stream:
         if faults and not self.leave_out:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
             raise SmgError(f"{faults[0]}{more}; --leave-out goes on without the second")
-        left = {(fault.site, fault.subject) for fault in faults}
+        used = {(p.subject.site, p.subject.case) for p in prepared} - {(fault.site, fault.subject) for fault in faults}
         self.sites = self.sites | {
-            name: site.keep({s.case for s in site.subjects if (name, s.case) not in left})
-            for name, site in here.items()
+            name: site.keep({case for where, case in used if where == name}) for name, site in here.items()
         }
 
     def _check_splits(self, path: Path, splits: dict[str, Split]) -> None:
@@ -172,11 +175,11 @@ class Stream:
             if {row["site"] for row in kept} >= {site for site in self.rounds if splits[site][self.part]}:
                 return kept
         rows = self.evaluate(learner, number, splits)
-        if first_process():
-            write_json(path, rows)
         name, first = self.rounds[number - 1], self.config.preparation.labels.names[0]
         means = {metric: _jsonable(self._matrix(rows, metric, first)[name]) for metric in METRICS}
         tell({"event": "evaluation", "round": number, "site": name, **means})
+        if first_process():
+            write_json(path, rows)  # after it was told: what is in a file is not told again
         return rows
 
     def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import smg.learner.round
 from smg.learner.config import LearnerConfig
+from smg.learner.store import Store
 from smg.learner.stream import Stream
 from smg.sites.layouts import find_sites
 from tests.conftest import write_site
@@ -45,10 +46,16 @@ def fingerprint(run: Path) -> dict[str, str]:
     }
 
 
+def told(model: Path) -> list[tuple[str, int]]:
+    """What a model's journal says of its rounds, but for when."""
+    return [(line["event"], line["round"]) for line in Store(model).journal() if "round" in line]
+
+
 class Moments:
     """Counts the moments at which a process may die, by kind, and dies at the n-th of one kind by SIGKILL."""
 
-    KINDS = ("training", "before a rename", "after a rename", "before removing", "in a write")
+    KINDS = ("training", "before a rename", "after a rename", "before removing", "in a write", "closing")
+    CLOSING = ("write_round", "write", "note", "forget_progress")  # what the end of a round writes, in this order
 
     def __init__(self, kind: str = "", fatal: int = 0) -> None:
         self.kind, self.left = kind, fatal
@@ -56,6 +63,9 @@ class Moments:
         self._watch(os, "replace", "before a rename", before=True)
         self._watch(os, "replace", "after a rename", before=False)
         self._watch(shutil, "rmtree", "before removing", before=True)
+        for name in self.CLOSING:
+            self._watch(Store, name, "closing", before=True)
+            self._watch(Store, name, "closing", before=False)
         self._halve_writes()
 
     def pass_by(self, kind: str) -> None:
@@ -64,8 +74,8 @@ class Moments:
             if self.left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def _watch(self, module: Any, name: str, kind: str, before: bool) -> None:
-        original = getattr(module, name)
+    def _watch(self, where: Any, name: str, kind: str, before: bool) -> None:
+        original = getattr(where, name)
 
         def watched(*args: Any, **more: Any) -> Any:
             if before:
@@ -75,7 +85,7 @@ class Moments:
                 self.pass_by(kind)
             return result
 
-        setattr(module, name, watched)
+        setattr(where, name, watched)
 
     def _halve_writes(self) -> None:
         """A write is two: the first half reaches the file, and the process may die before the second."""

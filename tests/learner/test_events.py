@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smg.learner.events import Standing, read_events, standing
+from smg.learner.events import Standing, appending, read_events, standing
 from tests.learner.streams import tiny_stream, write_sites
 
 
@@ -32,8 +32,7 @@ def test_where_a_run_stands(tmp_path: Path) -> None:
     lines = [{"event": "begin"}, {"event": "step", "round": 2, "site": "B", "iteration": 5}]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"event": "st')  # cut short by a kill
     assert standing(tmp_path, 3, 10) == Standing(2, "B", 5, pytest.approx(0.5))
-    with (tmp_path / "log.jsonl").open("a") as log:
-        log.write('\n{"event": "end"}\n')
+    appending(tmp_path)({"event": "end"})
     assert standing(tmp_path, 3, 10).share == 1.0
 
 

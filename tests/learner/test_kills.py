@@ -1,23 +1,32 @@
-"""Killed at any moment, started again, the same to the bit."""
+"""Killed at any moment, or out of disk, and started again, the same to the bit."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
+import itertools
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from smg.errors import SmgError
+from smg.learner.store import Store
+from smg.learner.stream import Stream
 from smg.methods import METHODS
-from tests.learner.streams import Moments, fingerprint, tiny_stream, write_sites
+from tests.learner.streams import Moments, fingerprint, tiny_stream, told, write_sites
 
-KILLS = 5  # for each case: one in every kind of moment, fifty-five in all
 FORK = multiprocessing.get_context("fork")  # torch is imported once, and not again by every victim
 
 
@@ -34,15 +43,23 @@ def _in_a_process(data: Path, folder: Path, changes: dict[str, object], kind: st
     return process.exitcode
 
 
+def assert_alike(run: Path, other: Path) -> None:
+    assert fingerprint(run) == fingerprint(other)
+    assert told(run / "model") == told(other / "model")
+    assert not (run / "model" / "progress").exists()
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_sites(tmp_path_factory.mktemp("sites"))
 
 
-CASES = [(name, {"method": name}) for name in METHODS]
-CASES[0] = ("finetune", {"method": "finetune", "select": "best", "keep_optimiser": True})
 BATCH_NORM = {"width": 4, "depth": 1, "norm": "batch"}
-CASES.append(("sga+c", {"method": "sga+c", "augment": "strong", "select": "average", "network": BATCH_NORM}))
+MORE = {  # what else there is to go on with
+    "finetune": {"select": "best", "keep_optimiser": True},
+    "sga+c": {"augment": "strong", "select": "average", "network": BATCH_NORM},
+}
+CASES = [(name, {"method": name} | MORE.get(name, {})) for name in (*METHODS, "sga+c")]
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)
@@ -51,11 +68,111 @@ def test_killed_anywhere_and_started_again_it_ends_the_same(
 ) -> None:
     rng = random.Random(name)
     assert _in_a_process(data, tmp_path / "straight", changes) == 0
-    for kind in rng.sample(Moments.KINDS, KILLS):
-        fatal = 1 if kind == "before removing" else rng.randint(1, 4)
+    for kind in rng.sample(Moments.KINDS, len(Moments.KINDS)):
+        fatal = rng.randint(1, {"before removing": 1, "closing": 12}.get(kind, 4))
         assert _in_a_process(data, tmp_path / "killed", changes, kind, fatal) == -signal.SIGKILL, (kind, fatal)
     assert _in_a_process(data, tmp_path / "killed", changes) == 0
-    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "straight")
+    assert_alike(tmp_path / "killed", tmp_path / "straight")
+
+
+class Killed(BaseException):
+    """As good as SIGKILL where a death leaves nothing behind but what was written, and faster."""
+
+
+@contextlib.contextmanager
+def killing(name: str, call: int, after: bool) -> Iterator[None]:
+    """Dies before or after the n-th call of one of the store's methods."""
+    original, calls = getattr(Store, name), itertools.count(1)
+
+    def fatal(store: Store, *args: object, **more: object) -> None:
+        last = next(calls) == call
+        if after or not last:
+            original(store, *args, **more)
+        if last:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, name, fatal)
+        with pytest.raises(Killed):
+            yield
+
+
+def test_killed_anywhere_in_the_closing_of_the_last_round(data: Path, tmp_path: Path) -> None:
+    """After which no other round begins that could tidy up: told once all the same, and nothing left lying about."""
+    tiny_stream(data).run(tmp_path / "straight")
+    with killing("write_round", 3, after=False):
+        tiny_stream(data).run(tmp_path / "trained")
+    for name, after in itertools.product(Moments.CLOSING, (False, True)):
+        killed = tmp_path / f"{name} {after}"
+        shutil.copytree(tmp_path / "trained", killed)
+        with killing(name, 1, after):
+            tiny_stream(data).run(killed)
+        tiny_stream(data).run(killed)
+        assert_alike(killed, tmp_path / "straight")
+
+
+class Refusing:
+    """Every write is refused once, when half of it has reached the file; tried again, it succeeds."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, error: Callable[[], BaseException]) -> None:
+        self.refused: list[str] = []
+        self.open, self.error = io.open, error
+        patch.setattr(io, "open", self._opened)
+
+    def _opened(self, path: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
+        file = self.open(path, mode, *args, **more)
+        if mode[0] in "wa" and Path(path).name != "lock":
+            write = file.write
+
+            def half(data: Any) -> int:
+                what = _identity(Path(path), data)
+                if what in self.refused:
+                    return write(data)
+                self.refused.append(what)
+                write(data[: len(data) // 2])
+                raise self.error()
+
+            file.write = half
+        return file
+
+
+def _identity(path: Path, data: Any) -> str:
+    """The file that is meant to be written; of a file of lines, the line but for its time."""
+    if path.suffix == ".jsonl":
+        return f"{path.name} {data.decode().partition('event')[2]}"
+    return str(path.with_name(path.name.split("-")[0].lstrip(".")))
+
+
+def full_disk() -> OSError:
+    return OSError(errno.ENOSPC, "No space left")
+
+
+@pytest.mark.parametrize("error", [full_disk, Killed])
+def test_stopped_once_in_the_middle_of_every_write(
+    error: Callable[[], BaseException], data: Path, tmp_path: Path
+) -> None:
+    """By a full disk, which is one line that names the file, or for good."""
+
+    def stream() -> Stream:
+        made = tiny_stream(data, method="sga+c", iterations=2)
+        return replace(made, unseen=None)
+
+    stream().run(tmp_path / "straight")
+    said, finished = [], False
+    with pytest.MonkeyPatch.context() as patch:
+        refusing = Refusing(patch, error)
+        while not finished:
+            try:
+                stream().run(tmp_path / "run")
+                finished = True
+            except (SmgError, Killed) as stopped:
+                said.append(str(stopped))
+    for what, line in zip(refusing.refused, said, strict=True):
+        name = Path(what.split()[0]).name
+        assert error is Killed or f"{name}: No space left; nothing was lost" in line
+    kinds = "model.json round.json weights exemplars progress journal log.jsonl evaluations results.json split.json"
+    assert all(any(kind in what for what in refusing.refused) for kind in kinds.split())
+    assert_alike(tmp_path / "run", tmp_path / "straight")
 
 
 def test_a_job_of_two_processes_killed_and_started_again(data: Path, tmp_path: Path) -> None:
@@ -88,4 +205,4 @@ def test_a_job_of_two_processes_killed_and_started_again(data: Path, tmp_path: P
         victim.wait()
         time.sleep(0.2)
     assert job(tmp_path / "killed").wait(timeout=300) == 0
-    assert fingerprint(tmp_path / "killed") == fingerprint(tmp_path / "straight")
+    assert_alike(tmp_path / "killed", tmp_path / "straight")

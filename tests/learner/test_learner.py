@@ -18,23 +18,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.evaluation.predict import mask_of, scores_and_moments
 from smg.evaluation.subjects import prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias
 from smg.learner.learner import Learner
+from smg.learner.round import Stopped
+from smg.learner.store import Store
 from smg.networks.features import find_bottleneck
 from smg.prepare.options import Preparation
 from smg.prepare.site import prepare_scan, prepare_site
 from smg.replay.features import foreground_features
 from smg.replay.selection import select
 from smg.sites.site import Site
-from smg.sites.split import load_splits
+from smg.sites.split import load_splits, split_site
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.conftest import write_site
-from tests.learner.streams import TINY, fingerprint, tiny_stream, write_sites
+from tests.learner.streams import TINY, fingerprint, tiny_stream, told, write_sites
 from tests.toys import OPTIONS, subject
 
 
@@ -209,6 +212,18 @@ def test_a_scan_learned_at_another_site_is_not_learned_again_under_this_one(taug
     assert taught.learn(Site.find(data, "A"), again=True)["round"] == 4  # at its own site, as often as one likes
 
 
+def test_whoever_is_left_out_takes_no_place_in_a_part(tmp_path: Path) -> None:
+    sites = write_sites(tmp_path / "sites")
+    whole = Site.find(sites, "B")
+    bad = split_site(whole, 0)["test"][0]
+    mask = read_volume(sites / "B" / f"{bad}_segmentation.nii.gz")
+    write_volume(sites / "B" / f"{bad}_segmentation.nii.gz", Volume(np.zeros_like(mask.array), mask.affine))
+    replace(tiny_stream(sites, method="finetune", iterations=1), leave_out=True).run(tmp_path / "run")
+    split = load_splits(tmp_path / "run" / "split.json")
+    assert split["B"] == split_site(whole.keep({s.case for s in whole.subjects} - {bad}), 0)
+    assert split["A"] == split_site(Site.find(sites, "A"), 0)  # where nobody is left out, nothing changes
+
+
 def test_a_part_without_any_subject_is_told_before_a_round(tmp_path: Path) -> None:
     for place, name in enumerate("ABC"):
         write_site(tmp_path / "sites" / name, 2, first_seed=10 * place)
@@ -275,6 +290,15 @@ def test_a_round_that_harms_an_earlier_site_is_held_until_it_is_accepted(taught:
     taught.accept(3)
     assert taught.sites == ["A", "B", "C"]
     assert not taught.learn(Site.find(data, "C"), again=True, tolerance=1.0)["held"]
+
+
+def test_what_is_no_number_lets_no_round_pass(taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint(taught.store.folder)
+    with pytest.raises(Misuse, match="a tolerance that is not a number"):
+        taught.learn(Site.find(data, "C"), tolerance=math.nan)
+    assert fingerprint(taught.store.folder) == before
+    monkeypatch.setattr("smg.learner.closing.prepared_dice", lambda *_: math.nan)
+    assert taught.learn(Site.find(data, "C"), tolerance=1.0)["held"]
 
 
 def test_rollback_and_going_on_from_there(taught: Learner, data: Path) -> None:
@@ -365,7 +389,7 @@ def test_a_process_that_died_between_entering_its_round_and_tidying_up(taught: L
     taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 4, "key": "", "site": "B", "round": 2})
     assert taught.learn(Site.find(data, "B"))["round"] == 2  # it was learned: nothing is done again
     assert not (taught.store.folder / "progress").exists()
-    assert taught.store.journal()[-1] | {"when": ""} == {"when": "", "event": "learned", "round": 2, "site": "B"}
+    assert told(taught.store.folder) == [("learned", 1), ("learned", 2)]
 
 
 def test_per_site_has_a_network_for_every_site_and_pooled_keeps_all(data: Path, tmp_path: Path) -> None:
@@ -404,10 +428,76 @@ def test_a_harmed_checkpoint_is_noticed(taught: Learner, data: Path) -> None:
         taught.learn(Site.find(data, "C"))
 
 
+def _stopped(made: Learner, site: Site) -> None:
+    """A round that was begun, and left a checkpoint."""
+
+    def stop(iteration: int, step: object) -> None:
+        raise Stopped("after one iteration")
+
+    with pytest.raises(Stopped):
+        made.learn(site, told=stop)
+
+
 def test_another_round_under_way_is_not_thrown_away(taught: Learner, data: Path) -> None:
-    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 1, "key": "", "site": "C", "round": 3})
-    with pytest.raises(SmgError, match="a round on site C is under way there"):
+    folder, site = taught.store.folder, Site.find(data, "C")
+    _stopped(taught, site)
+    with pytest.raises(SmgError, match=r"a round on site C is under way there; go on .* delete .*/progress$"):
+        taught.learn(Site.find(data, "B"), again=True)
+    other = taught.config.model_copy(update={"iterations": 3})
+    with pytest.raises(SmgError, match="on site C is under way there, with another configuration; go on"):
+        Learner(folder, other).learn(site)
+    cases = [subject.case for subject in site.subjects]
+    with pytest.raises(SmgError, match="under way there, with another split; go on"):
+        taught.learn(site, split={"train": tuple(cases), "validation": (), "test": ()})
+    taught.rollback(1)
+    with pytest.raises(SmgError, match="with another round before it and other exemplars; go on"):
+        taught.learn(site)
+    taught.rollback(2)
+    assert taught.learn(site)["round"] == 3
+
+
+@pytest.mark.parametrize("what", ["scans", "masks"])
+def test_a_round_is_not_gone_on_with_when_its_site_was_changed(taught: Learner, data: Path, what: str) -> None:
+    copy = taught.store.folder.parent / "C"
+    shutil.copytree(data / "C", copy)
+    _stopped(taught, Site.find(copy))
+    path = copy / ("Case00.nii.gz" if what == "scans" else "Case00_segmentation.nii.gz")
+    volume = read_volume(path)
+    write_volume(path, Volume(np.roll(volume.array, 1, axis=1), volume.affine))
+    with pytest.raises(SmgError, match=f"is under way there, with other {what}; go on with it as it was begun"):
+        taught.learn(Site.find(copy))
+
+
+def test_a_round_is_not_gone_on_with_when_its_exemplars_were_dropped(
+    taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even by a process that died before it had told."""
+    _stopped(taught, Site.find(data, "C"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "replace_tensors", _only_the_arrays)
+        taught.drop("A")
+    with pytest.raises(SmgError, match="is under way there, with other exemplars; go on"):
         taught.learn(Site.find(data, "C"))
+    taught.drop("A")
+    with pytest.raises(SmgError, match="is under way there, with other exemplars; go on"):
+        taught.learn(Site.find(data, "C"))
+
+
+def _only_the_arrays(store: Store, number: int, name: str, tensors: dict[str, torch.Tensor]) -> None:
+    (store.round_folder(number) / f"{name}.safetensors").write_bytes(save(tensors))
+
+
+def test_a_checkpoint_of_an_older_smg_is_refused(taught: Learner, data: Path) -> None:
+    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 1, "key": "f00", "site": "C", "round": 3})
+    with pytest.raises(SmgError, match=r"site C is under way there, begun by an older smg .* delete .*/progress$"):
+        taught.learn(Site.find(data, "C"))
+
+
+def test_a_line_cut_short_in_the_journal_hides_no_other(taught: Learner) -> None:
+    path = taught.store.folder / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-5])
+    taught.rollback(1)
+    assert [line["event"] for line in taught.store.journal()] == ["created", "learned", "rolled back"]
 
 
 def test_models_of_other_times(taught: Learner, tmp_path: Path) -> None:
