@@ -68,6 +68,7 @@ class Oracle:
     scale: Callable[[Tensor], Tensor] | None = None  # the optimiser's, for preconditioned inner steps
     place: tuple[int, ...] = (0, 0, 0)  # (seed, round, iteration): what dropout draws from
     answers: list[Answer] = field(default_factory=list)
+    products: list[tuple[str, Tensor]] = field(default_factory=list)  # with the Hessian, and of which batch
     theta: Tensor = field(init=False)  # the network's own
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class Oracle:
 
     def at(self, *place: int) -> None:
         """Begin an iteration."""
-        self.place, self.answers = place, []
+        self.place, self.answers, self.products = place, [], []
 
     def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
         leaves, total, loss = self._leaves(theta), None, theta.new_zeros(())
@@ -103,9 +104,11 @@ class Oracle:
             total, loss = total + _gradient(share, leaves, create_graph=True), loss + share.detach()
 
         def hessian(vector: Tensor) -> Tensor:
-            if not total.requires_grad:  # a process that has no row of this batch
-                return _summed(torch.zeros_like(vector))
-            return _summed(_gradient(total, leaves, vector, retain_graph=True))
+            mine = torch.zeros_like(vector)  # of a process that has no row of this batch
+            if total.requires_grad:
+                mine = _gradient(total, leaves, vector, retain_graph=True)
+            self.products.append((batch.name, _summed(mine)))
+            return self.products[-1][1]
 
         return self._agreed(total.detach(), loss, batch, theta), hessian
 

@@ -25,7 +25,7 @@ Told = Callable[[int, Step], None]
 
 
 class Diverged(SmgError):
-    """A loss or a gradient is no longer a number."""
+    """A loss, a gradient or a weight is no longer a number."""
 
 
 @dataclass
@@ -102,14 +102,10 @@ class Training:
             augmentation=self.config.augment,
             replay_size=self.config.replay.batch,
         )
-        step = take_step(self.method, self.oracle, self.opt, batches)
-        for kind, values in (("loss", step.losses), ("gradient", step.norms)):
-            for batch, value in values.items():
-                if not math.isfinite(value):
-                    raise Diverged(
-                        f"round {self.number}, iteration {iteration + 1}, site {self.site}: the {kind} of the {batch} "
-                        f"batch is {value}; the model is as it was. A lower rate may help"
-                    )
+        try:
+            step = take_step(self.method, self.oracle, self.opt, batches)
+        except FloatingPointError as error:
+            raise self._diverged(iteration + 1, str(error)) from None
         if iteration % self.config.log_every == 0 or iteration + 1 == self.config.iterations:
             self.progress.log.append({"iteration": iteration + 1, **step.as_json()})
         return step
@@ -140,6 +136,15 @@ class Training:
     def _finish(self) -> None:
         if self.progress.best:
             self.network.load_state_dict(self.progress.best)
+        for name, tensor in self.network.state_dict().items():  # statistics too, and means: no step has looked at them
+            if tensor.isnan().any():
+                raise self._diverged(self.progress.iteration, f"{name} is nan")
+
+    def _diverged(self, iteration: int, what: str) -> Diverged:
+        return Diverged(
+            f"round {self.number}, iteration {iteration}, site {self.site}: {what}; the model is as it was. "
+            "A lower rate may help"
+        )
 
     # --- a checkpoint -------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from smg.gradients.optimiser import Optimiser
-from smg.gradients.oracle import Answer, Oracle
+from smg.gradients.oracle import Oracle
 from smg.methods.base import Method
 from smg.prepare.batches import Iteration
 
@@ -35,34 +35,74 @@ class Step:
 
 
 def take_step(method: Method, oracle: Oracle, opt: Optimiser, batches: Iteration) -> Step:
-    """Θ ← the method's update of it; the network's parameters move with Θ."""
+    """Θ ← the method's update of it; the network's parameters move with Θ.
+
+    A FloatingPointError names the first thing on the way that is no number: a loss, a gradient or a Hessian product, at
+    Θ or at shifted parameters, what the optimiser was handed, or Θ itself, which need not be asked ever again.
+    """
+    handed: list[Tensor] = []
+
+    def noted(theta: Tensor, gradient: Tensor) -> Tensor:
+        handed.append(gradient)
+        return opt(theta, gradient)
+
     oracle.at(batches.seed, batches.round, batches.number)
     oracle.scale = opt.scale
-    moved = method.update(oracle.theta, oracle, opt, batches)
+    moved = method.update(oracle.theta, oracle, noted, batches)
     if moved is not oracle.theta:
         oracle.theta.copy_(moved)
-    return _report(oracle.answers)
+    return _report(oracle, handed)
 
 
-def _report(answers: list[Answer]) -> Step:
-    told: dict[str, Answer] = {}
-    for answer in answers:  # of two gradients of one batch, the one at Θ itself counts
-        if answer.batch not in told or told[answer.batch].virtual:
-            told[answer.batch] = answer
+def _report(oracle: Oracle, handed: list[Tensor]) -> Step:
+    told: dict[str, int] = {}
+    answers = oracle.answers
+    for number, answer in enumerate(answers):  # of two gradients of one batch, the one at Θ itself counts
+        if answer.batch not in told or answers[told[answer.batch]].virtual:
+            told[answer.batch] = number
     pairs = {name: pair for name, pair in PAIRS.items() if set(pair) <= told.keys()}
-    losses, squares, products = _fetched(
-        [answer.loss for answer in told.values()],
-        [torch.dot(answer.gradient, answer.gradient) for answer in told.values()],
-        [torch.dot(told[a].gradient, told[b].gradient) for a, b in pairs.values()],
+    low, high = oracle.theta.aminmax()  # neither overlooks a NaN, and unlike a norm they do not overflow
+    losses, norms, products, curved, directions, (spread,) = _fetched(
+        [answer.loss for answer in answers],
+        [_square(answer.gradient) for answer in answers],
+        [torch.dot(answers[told[a]].gradient, answers[told[b]].gradient) for a, b in pairs.values()],
+        [_square(product) for _, product in oracle.products],
+        [_square(direction) for direction in handed],  # whose squares are also what Adam sums up
+        [high - low],
     )
-    norms = {name: math.sqrt(square) for name, square in zip(told, squares, strict=True)}
-    lengths = [norms[a] * norms[b] for a, b in pairs.values()]
+    norms = [math.sqrt(square) for square in norms]
+    _require_numbers(oracle, losses, norms, curved, directions, spread)
+    lengths = [norms[told[a]] * norms[told[b]] for a, b in pairs.values()]
     return Step(
-        losses=dict(zip(told, losses, strict=True)),
-        norms=norms,
+        losses={name: losses[number] for name, number in told.items()},
+        norms={name: norms[number] for name, number in told.items()},
         cosines={name: p / n if n else 0.0 for name, p, n in zip(pairs, products, lengths, strict=True)},
-        shifted=tuple(name for name, answer in told.items() if answer.virtual),
+        shifted=tuple(name for name, number in told.items() if answers[number].virtual),
     )
+
+
+def _square(vector: Tensor) -> Tensor:
+    return torch.dot(vector, vector)
+
+
+def _require_numbers(
+    oracle: Oracle, losses: list[float], norms: list[float], curved: list[float], directions: list[float], spread: float
+) -> None:
+    """In the order in which they came about: the first that is no number is where it began."""
+    for answer, loss, norm in zip(oracle.answers, losses, norms, strict=True):
+        where = " at shifted parameters" if answer.virtual else ""
+        _require(loss, f"the loss of the {answer.batch} batch", where)
+        _require(norm, f"the gradient of the {answer.batch} batch", where)
+    for (batch, _), square in zip(oracle.products, curved, strict=True):
+        _require(square, f"the Hessian product of the {batch} batch")
+    for square in directions:
+        _require(square, "the direction handed to the optimiser")
+    _require(spread, "the weight vector", " after the update")
+
+
+def _require(value: float, what: str, where: str = "") -> None:
+    if not math.isfinite(value):
+        raise FloatingPointError(f"{what} is {value}{where}")
 
 
 def _fetched(*groups: list[Tensor]) -> list[list[float]]:
