@@ -28,6 +28,7 @@ from smg.errors import Misuse, SmgError
 
 if TYPE_CHECKING:
     from smg.learner.config import LearnerConfig
+    from smg.learner.history import History, Round
     from smg.learner.learner import Learner
     from smg.sites.site import Site
     from smg.sites.split import Split
@@ -147,29 +148,34 @@ def evaluate(
 
 
 def history(model: Model, as_json: Json = False) -> None:
-    """List every round of the model, what it did, and which is current.
+    """List every round of the model, what it did, which is current, and the one under way.
 
     Example: `smg history model`
     """
-    from smg.learner.learner import Learner
+    from smg.learner.history import History
 
-    learner = Learner(model)
-    records = [learner.store.read_round(entry["round"]) for entry in learner.model["rounds"]]
-    journal = learner.store.journal()
+    past = History(model)
+    rounds, under_way = past.rounds(), past.under_way()
     if as_json:
-        keys = ("round", "parent", "site", "subjects", "kept", "earlier", "held", "versions")
-        rounds = [{key: r[key] for key in keys} | {"held": learner.held(r["round"])} for r in records]
-        print_json({"current": learner.current, "rounds": rounds, "journal": journal})
+        told = [_round_as_json(one, past) for one in rounds]
+        print_json({"current": past.current, "rounds": told, "under_way": under_way, "journal": past.journal})
         return
-    kept = {one["round"]: one["subjects"] for one in learner.stored()}
     print_table(
         ("round", "site", "from", "when (UTC)", "method", "iterations", "trained on", "test DSC", "kept", ""),
-        [_history_row(record, kept[record["round"]], learner, journal) for record in records],
+        [_history_row(one, past) for one in rounds],
     )
-    for event in journal:
+    for one in rounds:
+        if one.fault:
+            print(f"round {one.number} is damaged: {one.fault}")
+    for event in past.journal:
         if event["event"] in ("rolled back", "accepted", "dropped exemplars"):
             details = ", ".join(f"{key} {value}" for key, value in event.items() if key not in ("when", "event"))
             print(f"{event['when'][:16]}  {event['event']}: {details}")
+    if under_way:
+        state = "under way" if under_way["at_work"] else "stopped; learning the site again goes on with it"
+        of = f" of {under_way['iterations']}" if under_way["iterations"] else ""
+        at = f"iteration {under_way['iteration']}{of} at its last checkpoint"
+        print(f"round {under_way['round']}, {under_way['site']}: {at}, {state}")
 
 
 def rollback(
@@ -204,9 +210,9 @@ def accept(
 @speaking
 def replay_show(model: Model, as_json: Json = False) -> None:
     """Tell how many subjects and bytes of each site are kept, round by round, in use or not."""
-    from smg.learner.learner import Learner
+    from smg.learner.history import History
 
-    stored = Learner(model).stored()
+    stored = History(model).stored()
     if as_json:
         print_json(stored)
     else:
@@ -316,20 +322,30 @@ def _split(site: Site, path: Path | None) -> Split | None:
     return given_split(site, load_splits(path), path) if path else None
 
 
-def _history_row(record: dict[str, Any], kept: int, learner: Learner, journal: list[dict[str, Any]]) -> tuple[str, ...]:
-    number, config = record["round"], record["config"]
-    dates = [e["when"][:16] for e in journal if e.get("round") == number and e["event"] in ("learned", "held")]
+def _round_as_json(one: Round, past: History) -> dict[str, Any]:
+    keys = ("subjects", "kept", "earlier", "versions")
+    told = {key: one.record[key] if one.record else None for key in keys}
+    held = past.held(one.record) if one.record else None
+    return {"round": one.number, "parent": one.parent, "site": one.site, **told, "held": held, "damaged": one.fault}
+
+
+def _history_row(one: Round, past: History) -> tuple[str, ...]:
+    at = (e["when"][:16] for e in past.journal if e.get("round") == one.number and e["event"] in ("learned", "held"))
+    state = [word for word, so in (("current", one.number == past.current), ("damaged", one.fault)) if so]
+    cells = (str(one.number), one.site, str(one.parent or "-"), next(at, "-"))
+    if one.record is None:
+        return (*cells, *"-----", ", ".join(state))
+    if past.held(one.record) and one.number != past.current:
+        state.insert(0, "held")
+    config = one.record["config"]
     return (
-        str(number),
-        record["site"],
-        str(record["parent"] or "-"),
-        dates[0] if dates else "-",
+        *cells,
         config["method"],
         str(config["iterations"]),
-        str(record["subjects"]["train"]),
-        _mean([row["classes"] for row in record["test"]]),
-        str(kept),
-        "current" if number == learner.current else "held" if learner.held(number) else "",
+        str(one.record["subjects"]["train"]),
+        _mean([row["classes"] for row in one.record["test"]]),
+        str(one.kept["subjects"]) if one.kept else "-",
+        ", ".join(state),
     )
 
 

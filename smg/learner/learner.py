@@ -255,7 +255,8 @@ class Learner:
     def _save(self, training: Training, key: str) -> None:
         if first_process():
             tensors, about = training.state()
-            self.store.checkpoint(tensors, about | {"key": key, "site": training.site, "round": training.number})
+            of = {"site": training.site, "round": training.number, "iterations": self.config.iterations}
+            self.store.checkpoint(tensors, about | of | {"key": key})
 
     def _give_up(self) -> None:
         """A round that diverged would only diverge again: nothing of it is kept."""
@@ -442,9 +443,16 @@ class Learner:
     def predictor(self) -> Predictor:
         """The current network with what it knows of its sites, read once."""
         if self._predictor is None or self._predictor[0] != self.current:
-            familiar = Familiar.read([self.store.read_round(entry["round"]) for entry in self.rounds()])
+            familiar = Familiar.read([self._told_of(entry) for entry in self.rounds()])
             self._predictor = self.current, Predictor(self.network(), self.as_prepared(self.current), familiar)
         return self._predictor[1]
+
+    def _told_of(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """A round's record; where an earlier one is damaged, its entry: predictions do without the rest."""
+        try:
+            return self.store.read_round(entry["round"])
+        except SmgError:
+            return entry
 
     def rollback(self, number: int) -> None:
         """Make an earlier round current; nothing is deleted."""
