@@ -51,9 +51,14 @@ class History:
         """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
         used = {entry["site"]: entry["round"] for entry in line_of(self.model, self.current)}
         return [
-            {"site": site, "round": number, **self._kept(number), "in_use": used.get(site) == number}
+            {"site": site, "round": number, **self.kept(number), "in_use": used.get(site) == number}
             for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
         ]
+
+    def kept(self, number: int) -> dict[str, int]:
+        """How many subjects and bytes a round holds of its site."""
+        arrays = [entry["data_offsets"] for entry in self._header(number, KEPT).values()]
+        return {"subjects": len(arrays) // 2, "bytes": sum(end - begin for begin, end in arrays)}
 
     def under_way(self) -> dict[str, Any] | None:
         """The round that was begun and is no version yet: its site, and how far it was at its last checkpoint."""
@@ -78,13 +83,9 @@ class History:
         try:
             for name in record["files"]:
                 self._header(number, name)
-            return Round(number, parent, site, record, self._kept(number), None)
+            return Round(number, parent, site, record, self.kept(number), None)
         except SmgError as error:
             return Round(number, parent, site, record, None, str(error))
-
-    def _kept(self, number: int) -> dict[str, int]:
-        arrays = [entry["data_offsets"] for entry in self._header(number, KEPT).values()]
-        return {"subjects": len(arrays) // 2, "bytes": sum(end - begin for begin, end in arrays)}
 
     def _header(self, number: int, name: str) -> dict[str, Any]:
         """Of a round's file, if the file is as long as it says."""

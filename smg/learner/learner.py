@@ -20,6 +20,7 @@ from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias, choose, size_of, unpack
 from smg.learner.familiarity import Familiar
+from smg.learner.history import History, line_of
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.processes import first_process, meet
 from smg.learner.round import Diverged, Told, Training, device_of_choice
@@ -101,12 +102,7 @@ class Learner:
 
     def rounds(self, upto: int | None = None) -> list[dict[str, Any]]:
         """The entries of the rounds that led to a version, first to last."""
-        entries = {entry["round"]: entry for entry in self.model["rounds"]}
-        line, number = [], self.current if upto is None else upto
-        while number:
-            line.append(entries[number])
-            number = entries[number]["parent"]
-        return line[::-1]
+        return line_of(self.model, self.current if upto is None else upto)
 
     @property
     def sites(self) -> list[str]:
@@ -329,24 +325,16 @@ class Learner:
 
     def held(self, number: int) -> bool:
         """Whether a round still waits to be accepted."""
-        accepted = [e["round"] for e in self.store.journal() if e["event"] == "accepted"]
-        return bool(self.store.read_round(number)["held"]) and number not in accepted
+        return History(self.store.folder).held(self.store.read_round(number))
 
     def stored(self) -> list[dict[str, Any]]:
         """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
-        used = {entry["site"]: entry["round"] for entry in self.rounds()}
-        return [
-            {"site": site, "round": number, **self._size_of_round(number), "in_use": used.get(site) == number}
-            for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
-        ]
+        return History(self.store.folder).stored()
 
     def kept(self) -> dict[str, dict[str, int]]:
         """How many subjects and bytes of each earlier site are in the buffer."""
-        return {entry["site"]: self._size_of_round(entry["round"]) for entry in self.rounds()}
-
-    def _size_of_round(self, number: int) -> dict[str, int]:
-        packed = self.store.read_tensors(number, "exemplars")
-        return {"subjects": len(packed) // 2, "bytes": size_of(packed)}
+        past = History(self.store.folder)
+        return {entry["site"]: past.kept(entry["round"]) for entry in self.rounds()}
 
     def _earlier(self, before: nn.Module, after: nn.Module) -> dict[str, dict[str, float]]:
         """What the round did to each earlier site's exemplars: their mean DSC before and after."""
