@@ -23,7 +23,7 @@ from smg.cli.options import (
     speaking,
     worded,
 )
-from smg.cli.terminal import Teller, detail, print_json, print_table, progress, say
+from smg.cli.terminal import Teller, detail, measuring, print_json, print_table, progress, say
 from smg.errors import Misuse, SmgError
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ def evaluate(
     sites = _sites(data, called or [])
     rows = []
     for found in sites:
-        evaluated = learner.evaluate(found, part, _split(found, split), leave_out)
+        prepare(found, learner.config, leave_out)
+        with measuring() as told:
+            evaluated = learner.evaluate(found, part, _split(found, split), leave_out, told=told)
         rows += [{"site": found.name, **row.as_json()} for row in evaluated]
     if not rows:
         raise SmgError(f"no subject in the {part} part; --part all takes every one")
@@ -273,8 +275,8 @@ def _given(
     return [*layers, worded(iterations, words)]
 
 
-def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
-    """Into the cache, from which the round takes it."""
+def prepare(site: Site, config: LearnerConfig, leave_out: bool) -> int:
+    """Into the cache, from which whatever comes takes it; tells of what is left out, and how many there are."""
     from smg.prepare.site import prepare_site
 
     with progress(f"preparing {site.name}", len(site.subjects)) as advance:
@@ -282,8 +284,14 @@ def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
     whole = {subject.case for subject in site.subjects} | {fault.subject for fault in site.faults}
     if left := sorted(whole - {p.subject.case for p in prepared}):
         say(f"left out: {', '.join(left)}; `smg sites check` says why")
-    if len(prepared) < FEW:
-        few = f"{len(prepared)} subject{'s' * (len(prepared) != 1)}"
+    return len(prepared)
+
+
+def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
+    """To be learned."""
+    count = prepare(site, config, leave_out)
+    if count < FEW:
+        few = f"{count} subject{'s' * (count != 1)}"
         say(f"{site.name} has {few}: it is learned, but not every part (train, validation, test) has one")
 
 

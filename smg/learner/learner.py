@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import smg
 from smg.errors import SmgError
-from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
+from smg.evaluation.subjects import Evaluated, Measuring, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias, choose, size_of, unpack
 from smg.learner.familiarity import Familiar
@@ -405,6 +405,7 @@ class Learner:
         split: Split | None = None,
         leave_out: bool = False,
         number: int | None = None,
+        told: Measuring | None = None,
     ) -> list[Evaluated]:
         """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
         answering = self._answering(site.name, number)
@@ -415,7 +416,7 @@ class Learner:
                 prepared = self._new_scans(site, prepared, leave_out)  # the parts they were in are another site's
                 split = self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
-        return evaluate_subjects(self.network(answering), prepared, config.preparation, config.largest_component)
+        return evaluate_subjects(self.network(answering), prepared, config.preparation, config.largest_component, told)
 
     def predict(self, scan: Volume) -> Prediction:
         """The mask of a scan, on the scan's own grid, and how far the scan is from each site learned."""

@@ -87,10 +87,13 @@ def test_history_rollback_and_replay(folder: Path) -> None:
     assert "dropped exemplars: site A, subjects 2" in smg("history", "model", cwd=folder).stdout
 
 
-def test_evaluate(folder: Path) -> None:
+def test_evaluate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smg.cli.terminal.Line.due", lambda *_: True)
     result = smg("evaluate", "model", "sites/C", "sites/A", "--part", "all", "--csv", "all.csv", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "C, lowest DSC: Case0" in result.stdout
+    assert "preparing C 4/4" in result.stderr
+    assert "evaluating A: Case03, 4 of 4" in result.stderr
     assert len((folder / "all.csv").read_text().splitlines()) == 9
     rows = json.loads(smg("evaluate", "model", "sites/C", "--json", cwd=folder).stdout)
     assert len(rows) == 1
