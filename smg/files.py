@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from smg.errors import SmgError
 
@@ -108,6 +109,20 @@ def append_line(path: Path, value: object, durable: bool = False) -> None:
         if durable:
             file.flush()
             os.fsync(file.fileno())
+
+
+def safetensors_header(path: Path) -> tuple[dict[str, Any], dict[str, str], int]:
+    """What a safetensors file says of its arrays, its metadata, and where the arrays begin; no array is read."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > size:
+            raise ValueError("cut short")
+        head = json.loads(file.read(length))
+    metadata = head.pop("__metadata__", {})
+    if max((entry["data_offsets"][1] for entry in head.values()), default=0) + 8 + length != size:
+        raise ValueError("cut short")
+    return head, metadata, 8 + length
 
 
 def left_alone(folder: Path) -> bool:

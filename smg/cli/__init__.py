@@ -100,6 +100,7 @@ def _as_ctrl_c(_signal: int, frame: FrameType | None) -> None:
 
 
 def _fail(message: str, code: int = 1) -> None:
+    terminal.clear()
     if terminal.loudness > 0:
         traceback.print_exc()
     print(f"smg: {message}", file=sys.stderr)

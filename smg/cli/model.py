@@ -23,11 +23,12 @@ from smg.cli.options import (
     speaking,
     worded,
 )
-from smg.cli.terminal import Teller, detail, print_json, print_table, progress, say
+from smg.cli.terminal import Teller, detail, measuring, print_json, print_table, progress, say
 from smg.errors import Misuse, SmgError
 
 if TYPE_CHECKING:
     from smg.learner.config import LearnerConfig
+    from smg.learner.history import History, Round
     from smg.learner.learner import Learner
     from smg.sites.site import Site
     from smg.sites.split import Split
@@ -134,7 +135,9 @@ def evaluate(
     sites = _sites(data, called or [])
     rows = []
     for found in sites:
-        evaluated = learner.evaluate(found, part, _split(found, split), leave_out)
+        prepare(found, learner.config, leave_out)
+        with measuring() as told:
+            evaluated = learner.evaluate(found, part, _split(found, split), leave_out, told=told)
         rows += [{"site": found.name, **row.as_json()} for row in evaluated]
     if not rows:
         raise SmgError(f"no subject in the {part} part; --part all takes every one")
@@ -147,29 +150,34 @@ def evaluate(
 
 
 def history(model: Model, as_json: Json = False) -> None:
-    """List every round of the model, what it did, and which is current.
+    """List every round of the model, what it did, which is current, and the one under way.
 
     Example: `smg history model`
     """
-    from smg.learner.learner import Learner
+    from smg.learner.history import History
 
-    learner = Learner(model)
-    records = [learner.store.read_round(entry["round"]) for entry in learner.model["rounds"]]
-    journal = learner.store.journal()
+    past = History(model)
+    rounds, under_way = past.rounds(), past.under_way()
     if as_json:
-        keys = ("round", "parent", "site", "subjects", "kept", "earlier", "held", "versions")
-        rounds = [{key: r[key] for key in keys} | {"held": learner.held(r["round"])} for r in records]
-        print_json({"current": learner.current, "rounds": rounds, "journal": journal})
+        told = [_round_as_json(one, past) for one in rounds]
+        print_json({"current": past.current, "rounds": told, "under_way": under_way, "journal": past.journal})
         return
-    kept = {one["round"]: one["subjects"] for one in learner.stored()}
     print_table(
         ("round", "site", "from", "when (UTC)", "method", "iterations", "trained on", "test DSC", "kept", ""),
-        [_history_row(record, kept[record["round"]], learner, journal) for record in records],
+        [_history_row(one, past) for one in rounds],
     )
-    for event in journal:
+    for one in rounds:
+        if one.fault:
+            print(f"round {one.number} is damaged: {one.fault}")
+    for event in past.journal:
         if event["event"] in ("rolled back", "accepted", "dropped exemplars"):
             details = ", ".join(f"{key} {value}" for key, value in event.items() if key not in ("when", "event"))
             print(f"{event['when'][:16]}  {event['event']}: {details}")
+    if under_way:
+        state = "under way" if under_way["at_work"] else "stopped; learning the site again goes on with it"
+        of = f" of {under_way['iterations']}" if under_way["iterations"] else ""
+        at = f"iteration {under_way['iteration']}{of} at its last checkpoint"
+        print(f"round {under_way['round']}, {under_way['site']}: {at}, {state}")
 
 
 def rollback(
@@ -204,9 +212,9 @@ def accept(
 @speaking
 def replay_show(model: Model, as_json: Json = False) -> None:
     """Tell how many subjects and bytes of each site are kept, round by round, in use or not."""
-    from smg.learner.learner import Learner
+    from smg.learner.history import History
 
-    stored = Learner(model).stored()
+    stored = History(model).stored()
     if as_json:
         print_json(stored)
     else:
@@ -267,8 +275,8 @@ def _given(
     return [*layers, worded(iterations, words)]
 
 
-def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
-    """Into the cache, from which the round takes it."""
+def prepare(site: Site, config: LearnerConfig, leave_out: bool) -> int:
+    """Into the cache, from which whatever comes takes it; tells of what is left out, and how many there are."""
     from smg.prepare.site import prepare_site
 
     with progress(f"preparing {site.name}", len(site.subjects)) as advance:
@@ -276,8 +284,14 @@ def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
     whole = {subject.case for subject in site.subjects} | {fault.subject for fault in site.faults}
     if left := sorted(whole - {p.subject.case for p in prepared}):
         say(f"left out: {', '.join(left)}; `smg sites check` says why")
-    if len(prepared) < FEW:
-        few = f"{len(prepared)} subject{'s' * (len(prepared) != 1)}"
+    return len(prepared)
+
+
+def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
+    """To be learned."""
+    count = prepare(site, config, leave_out)
+    if count < FEW:
+        few = f"{count} subject{'s' * (count != 1)}"
         say(f"{site.name} has {few}: it is learned, but not every part (train, validation, test) has one")
 
 
@@ -316,20 +330,30 @@ def _split(site: Site, path: Path | None) -> Split | None:
     return given_split(site, load_splits(path), path) if path else None
 
 
-def _history_row(record: dict[str, Any], kept: int, learner: Learner, journal: list[dict[str, Any]]) -> tuple[str, ...]:
-    number, config = record["round"], record["config"]
-    dates = [e["when"][:16] for e in journal if e.get("round") == number and e["event"] in ("learned", "held")]
+def _round_as_json(one: Round, past: History) -> dict[str, Any]:
+    keys = ("subjects", "kept", "earlier", "versions")
+    told = {key: one.record[key] if one.record else None for key in keys}
+    held = past.held(one.record) if one.record else None
+    return {"round": one.number, "parent": one.parent, "site": one.site, **told, "held": held, "damaged": one.fault}
+
+
+def _history_row(one: Round, past: History) -> tuple[str, ...]:
+    at = (e["when"][:16] for e in past.journal if e.get("round") == one.number and e["event"] in ("learned", "held"))
+    state = [word for word, so in (("current", one.number == past.current), ("damaged", one.fault)) if so]
+    cells = (str(one.number), one.site, str(one.parent or "-"), next(at, "-"))
+    if one.record is None:
+        return (*cells, *"-----", ", ".join(state))
+    if past.held(one.record) and one.number != past.current:
+        state.insert(0, "held")
+    config = one.record["config"]
     return (
-        str(number),
-        record["site"],
-        str(record["parent"] or "-"),
-        dates[0] if dates else "-",
+        *cells,
         config["method"],
         str(config["iterations"]),
-        str(record["subjects"]["train"]),
-        _mean([row["classes"] for row in record["test"]]),
-        str(kept),
-        "current" if number == learner.current else "held" if learner.held(number) else "",
+        str(one.record["subjects"]["train"]),
+        _mean([row["classes"] for row in one.record["test"]]),
+        str(one.kept["subjects"]) if one.kept else "-",
+        ", ".join(state),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import Configs, Iterations, LeaveOut, Settings, methods_by_prefix, ready_by_prefix, worded
-from smg.cli.terminal import Teller, duration, print_json, print_table, renewing, say
+from smg.cli.terminal import Teller, duration, looking, measuring, print_json, print_table, renewing, say
 from smg.errors import Misuse, SmgError, Stopped
 from smg.sites.site import pick
 
@@ -202,13 +202,21 @@ def _run(
         leave_out=leave_out,
         name=planned.name,
         say=say,
-        listeners=[to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard else [],
+        listeners=[_say_dsc, *([to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard else [])],
     )
-    with Teller(config.iterations) as stream.told:
+    stream.looking = looking(sum(len(site.subjects) for site in sites.values()))
+    with Teller(config.iterations) as stream.told, measuring() as stream.measuring:
         results = stream.run(out)
     with replacing(out / "run.yaml") as temporary:
         temporary.write_text(planned.as_file())
     return results
+
+
+def _say_dsc(event: dict[str, Any]) -> None:
+    """What the model does at every site after a round, as soon as it is known."""
+    if event["event"] == "evaluation":
+        dsc = ", ".join(f"{site} {_number(value, 100)}" for site, value in event["dsc"].items())
+        say(f"after {event['site']}, DSC in %: {dsc}")
 
 
 def _print_results(results: dict[str, Any]) -> None:

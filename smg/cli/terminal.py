@@ -15,8 +15,10 @@ from smg.errors import Stopped
 
 if TYPE_CHECKING:
     from smg.methods import Step
+    from smg.sites.site import Subject
 
 loudness = 0  # -1 with --quiet: results and faults alone; 1 with -v: details as well
+pending = False  # whether the cursor is behind a line that is to be written over
 
 
 def set_loudness(level: int) -> None:
@@ -27,7 +29,16 @@ def set_loudness(level: int) -> None:
 def say(line: str) -> None:
     """What a user wants to know on the way."""
     if loudness >= 0:
+        clear()
         print(line, file=sys.stderr, flush=True)
+
+
+def clear() -> None:
+    """Wipe a line that renews itself, so that what comes next begins at the margin."""
+    global pending
+    if pending:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    pending = False
 
 
 def detail(line: str) -> None:
@@ -63,15 +74,66 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
     yield advance
 
 
+class Line:
+    """What goes on: a line that renews itself on a terminal, one every 10 s in a pipe."""
+
+    def __init__(self) -> None:
+        self.renewing, self.last = renewing(), time.monotonic()
+
+    def due(self, done: bool = False) -> bool:
+        """Whether it is time for another; at the end it always is."""
+        now = time.monotonic()
+        if now - self.last < (0.2 if self.renewing else 10) and not done:
+            return False
+        self.last = now
+        return True
+
+    def write(self, line: str, done: bool = False) -> None:
+        global pending
+        if not self.renewing:
+            say(line)
+            return
+        print(f"\r\033[K{line}", end="\n" if done else "", file=sys.stderr, flush=True)
+        pending = not done
+
+
+def looking(total: int) -> Callable[[str], None]:
+    """Tells how many scans have been looked through."""
+    line, done = Line(), 0
+
+    def told(site: str) -> None:
+        nonlocal done
+        done += 1
+        if line.due(done == total):
+            line.write(f"looked through {done} of {total} scans, at {site}", done == total)
+
+    return told
+
+
+@contextmanager
+def measuring() -> Iterator[Callable[[Subject, int, int], None]]:
+    """Tells which subject is being evaluated."""
+    line = Line()
+
+    def told(subject: Subject, number: int, total: int) -> None:
+        if line.due():
+            line.write(f"evaluating {subject.site}: {subject.case}, {number} of {total}")
+
+    try:
+        yield told
+    finally:
+        clear()
+
+
 class Teller:
-    """Iteration, loss, alignment and time left: a line that renews itself on a terminal, one every 10 s in a pipe.
+    """Iteration, loss, alignment and time left.
 
     While it is open, Ctrl-C stops after the iteration under way, with a checkpoint; a second one stops at once.
     """
 
     def __init__(self, iterations: int) -> None:
-        self.iterations, self.renewing = iterations, renewing()
-        self.begun, self.first, self.last = time.monotonic(), 0, 0.0
+        self.iterations, self.line = iterations, Line()
+        self.begun, self.first = 0.0, 0
         self.stopping = False
 
     def __enter__(self) -> Teller:
@@ -88,23 +150,17 @@ class Teller:
     def __call__(self, iteration: int, step: Step) -> None:
         if self.stopping and iteration < self.iterations:
             raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command goes on from there")
-        now = time.monotonic()
-        if iteration <= self.first or not self.last:  # a round begins, perhaps from a checkpoint
-            self.begun, self.first, self.last = now, iteration, now
+        if iteration <= self.first or not self.begun:  # a round begins, perhaps from a checkpoint
+            self.begun, self.first, self.line = time.monotonic(), iteration, Line()
             return
         done = iteration == self.iterations
-        if now - self.last < (0.2 if self.renewing else 10) and not done:
+        if not self.line.due(done):
             return
-        self.last = now
-        left = (now - self.begun) / max(iteration - self.first, 1) * (self.iterations - iteration)
+        left = (time.monotonic() - self.begun) / max(iteration - self.first, 1) * (self.iterations - iteration)
         loss = "  ".join(f"{name} {value:.3f}" for name, value in step.losses.items() if name in ("incoming", "replay"))
         cosines = "  ".join(f"{name.replace('_', ' ')} {value:+.2f}" for name, value in step.cosines.items())
         told = "  ".join(part for part in (f"loss: {loss}", cosines, f"{duration(left)} left") if part)
-        line = f"iteration {iteration}/{self.iterations}  {told}"
-        if self.renewing:
-            print(f"\r\033[K{line}", end="\n" if done else "", file=sys.stderr, flush=True)
-        else:
-            say(line)
+        self.line.write(f"iteration {iteration}/{self.iterations}  {told}", done)
 
 
 def duration(seconds: float | None) -> str:

@@ -13,7 +13,10 @@ from smg.evaluation.metrics import Metrics, dice, measure
 from smg.evaluation.predict import class_scores, keep_largest, predict_mask
 from smg.prepare.cache import Prepared
 from smg.prepare.options import Preparation
+from smg.sites.site import Subject
 from smg.sites.volume import Volume, read_volume
+
+Measuring = Callable[[Subject, int, int], None]  # told which subject comes, the how-manieth, and of how many
 
 
 @dataclass(frozen=True)
@@ -34,16 +37,16 @@ def evaluate_subjects(
     subjects: Sequence[Prepared],
     options: Preparation,
     largest: bool = True,
-    progress: Callable[[str], None] | None = None,
+    told: Measuring | None = None,
 ) -> list[Evaluated]:
     """Against the mask in the subject's own file, at its own resolution."""
     rows = []
-    for prepared in subjects:
+    for number, prepared in enumerate(subjects, start=1):
+        if told:
+            told(prepared.subject, number, len(subjects))
         truth = read_volume(prepared.subject.mask)
         predicted = predict_mask(network, prepared.images, prepared.grid, options.adjacent, largest)
         rows.append(Evaluated(prepared.subject.case, by_class(predicted, truth, options)))
-        if progress:
-            progress(prepared.subject.site)
     return rows
 
 

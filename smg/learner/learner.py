@@ -12,7 +12,7 @@ from typing import Any
 
 import smg
 from smg.errors import Misuse, SmgError
-from smg.evaluation.subjects import Evaluated, evaluate_subjects
+from smg.evaluation.subjects import Evaluated, Measuring, evaluate_subjects
 from smg.learner.closing import Parts, close, close_again
 from smg.learner.closing import versions as versions
 from smg.learner.config import LearnerConfig
@@ -198,7 +198,8 @@ class Learner(Lineage):
     def _save(self, training: Training, key: dict[str, str]) -> None:
         if first_process():
             tensors, about = training.state()
-            self.store.checkpoint(tensors, about | {"key": key, "site": training.site, "round": training.number})
+            of = {"site": training.site, "round": training.number, "iterations": self.config.iterations}
+            self.store.checkpoint(tensors, about | of | {"key": key})
 
     def _give_up(self) -> None:
         """A round that diverged would only diverge again: nothing of it is kept."""
@@ -214,6 +215,7 @@ class Learner(Lineage):
         split: Split | None = None,
         leave_out: bool = False,
         number: int | None = None,
+        told: Measuring | None = None,
     ) -> list[Evaluated]:
         """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
         answering = self._answering(site.name, number)
@@ -224,7 +226,7 @@ class Learner(Lineage):
                 prepared = self._new_scans(site, prepared, leave_out)  # the parts they were in are another site's
                 split = self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
-        return evaluate_subjects(self.network(answering), prepared, config.preparation, config.largest_component)
+        return evaluate_subjects(self.network(answering), prepared, config.preparation, config.largest_component, told)
 
     def predict(self, scan: Volume) -> Prediction:
         """The mask of a scan, on the scan's own grid, and how far the scan is from each site learned."""
@@ -240,6 +242,13 @@ class Learner(Lineage):
     def predictor(self) -> Predictor:
         """The current network with what it knows of its sites, read once."""
         if self._predictor is None or self._predictor[0] != self.current:
-            familiar = Familiar.read([self.store.read_round(entry["round"]) for entry in self.rounds()])
+            familiar = Familiar.read([self._told_of(entry) for entry in self.rounds()])
             self._predictor = self.current, Predictor(self.network(), self.as_prepared(self.current), familiar)
         return self._predictor[1]
+
+    def _told_of(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """A round's record; where an earlier one is damaged, its entry: predictions do without the rest."""
+        try:
+            return self.store.read_round(entry["round"])
+        except SmgError:
+            return entry

@@ -11,7 +11,8 @@ from torch import nn
 
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
-from smg.learner.exemplars import alias, size_of, unpack
+from smg.learner.exemplars import alias, unpack
+from smg.learner.history import History, line_of
 from smg.learner.processes import first_process
 from smg.learner.round import device_of_choice
 from smg.learner.store import Store
@@ -64,12 +65,7 @@ class Lineage:
 
     def rounds(self, upto: int | None = None) -> list[dict[str, Any]]:
         """The entries of the rounds that led to a version, first to last."""
-        entries = {entry["round"]: entry for entry in self.model["rounds"]}
-        line, number = [], self.current if upto is None else upto
-        while number:
-            line.append(entries[number])
-            number = entries[number]["parent"]
-        return line[::-1]
+        return line_of(self.model, self.current if upto is None else upto)
 
     @property
     def sites(self) -> list[str]:
@@ -110,24 +106,16 @@ class Lineage:
 
     def held(self, number: int) -> bool:
         """Whether a round still waits to be accepted."""
-        accepted = [e["round"] for e in self.store.journal() if e["event"] == "accepted"]
-        return bool(self.store.read_round(number)["held"]) and number not in accepted
+        return History(self.store.folder).held(self.store.read_round(number))
 
     def stored(self) -> list[dict[str, Any]]:
         """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
-        used = {entry["site"]: entry["round"] for entry in self.rounds()}
-        return [
-            {"site": site, "round": number, **self._size_of_round(number), "in_use": used.get(site) == number}
-            for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
-        ]
+        return History(self.store.folder).stored()
 
     def kept(self) -> dict[str, dict[str, int]]:
         """How many subjects and bytes of each earlier site are in the buffer."""
-        return {entry["site"]: self._size_of_round(entry["round"]) for entry in self.rounds()}
-
-    def _size_of_round(self, number: int) -> dict[str, int]:
-        packed = self.store.read_tensors(number, "exemplars")
-        return {"subjects": len(packed) // 2, "bytes": size_of(packed)}
+        past = History(self.store.folder)
+        return {entry["site"]: past.kept(entry["round"]) for entry in self.rounds()}
 
     def _round_of(self, site: str) -> int:
         return next(int(entry["round"]) for entry in self.rounds() if entry["site"] == site)

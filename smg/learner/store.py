@@ -22,19 +22,17 @@ import shutil
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import save as tensors_to_bytes
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from smg.errors import SmgError
 from smg.files import append_line, locked, naming, replacing, sync_folder, write_json
-from smg.prepare.cache import map_safetensors
+
+if TYPE_CHECKING:  # whoever only looks at a model (smg.learner.history) does not wait for torch
+    from torch import Tensor
 
 FORMAT = 2  # 1 numbered classes by name
-EMPTY = hashlib.sha256(tensors_to_bytes({})).hexdigest()  # of a file from which everything was removed
-Tensors = dict[str, Tensor]
+EMPTY = hashlib.sha256(b"\x08" + bytes(7) + b"{}      ").hexdigest()  # of a file from which everything was removed
+Tensors: TypeAlias = "dict[str, Tensor]"
 
 
 class Store:
@@ -119,6 +117,8 @@ class Store:
 
     def read_tensors(self, number: int, name: str) -> Tensors:
         """A round's arrays, memory-mapped, if they are what its record says they are."""
+        from smg.prepare.cache import map_safetensors
+
         path = self.round_folder(number) / f"{name}.safetensors"
         expected = self.read_round(number)["files"].get(path.name)
         try:
@@ -141,6 +141,8 @@ class Store:
 
     def checkpoint(self, tensors: Tensors, about: dict[str, Any]) -> None:
         """Put a checkpoint in the place of the last one."""
+        from safetensors.torch import save as tensors_to_bytes
+
         folder = self.folder / "progress"
         data = tensors_to_bytes(tensors, {"about": json.dumps(about)})
         path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
@@ -153,6 +155,8 @@ class Store:
 
     def resume(self) -> tuple[Tensors, dict[str, Any]] | None:
         """The checkpoint furthest on, if there is any."""
+        from safetensors.torch import load as tensors_from_bytes
+
         found = []
         for path in sorted((self.folder / "progress").glob("*.safetensors")):
             if path.name.startswith("."):
@@ -175,6 +179,8 @@ class Store:
 
 
 def _save(path: Path, tensors: Tensors) -> str:
+    from safetensors.torch import save as tensors_to_bytes
+
     data = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
     with naming(path), replacing(path) as temporary:
         temporary.write_bytes(data)

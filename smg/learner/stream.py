@@ -11,7 +11,7 @@ from typing import Any
 
 from smg.errors import Misuse, SmgError
 from smg.evaluation.measures import FORMULAS, Matrix, measures
-from smg.evaluation.subjects import mean_of
+from smg.evaluation.subjects import Measuring, mean_of
 from smg.files import locked, write_json
 from smg.learner.closing import versions
 from smg.learner.config import LearnerConfig
@@ -48,6 +48,8 @@ class Stream:
     checkpoint_seconds: float = 60.0
     say: Callable[[str], None] = field(default=lambda line: None)
     told: Told | None = None  # called after every iteration
+    looking: Callable[[str], None] | None = None  # called after each scan that is looked through at the beginning
+    measuring: Measuring | None = None  # called before a subject is evaluated
     listeners: Sequence[Listener] = ()  # told of every event, as the run's log is
 
     def __post_init__(self) -> None:
@@ -104,7 +106,8 @@ class Stream:
         """
         here = {name: self.sites[name] for name in self.rounds}
         self.say(f"looking through the scans of {', '.join(here)}")
-        prepared = [p for site in here.values() for p in prepare_site(site, self.config.preparation, self.leave_out)]
+        options = self.config.preparation, self.leave_out
+        prepared = [p for site in here.values() for p in prepare_site(site, *options, progress=self.looking)]
         faults = doubled((p.subject, p.content, p.turned) for p in prepared)
         if faults and not self.leave_out:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
@@ -187,7 +190,9 @@ class Stream:
         return [
             {"round": self.rounds[number - 1], "site": site, **row.as_json()}
             for site in self.rounds
-            for row in learner.evaluate(self.sites[site], self.part, splits[site], self.leave_out, number)
+            for row in learner.evaluate(
+                self.sites[site], self.part, splits[site], self.leave_out, number, self.measuring
+            )
         ]
 
     def results(self, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smg.errors import SmgError
-from smg.files import replacing
+from smg.files import replacing, safetensors_header
 from smg.prepare.grid import Grid
 from smg.sites.formats import Array
 from smg.sites.site import Subject
@@ -106,19 +106,11 @@ def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]
     """The file's tensors as views of one memory map that holds no file open (a site may have thousands)."""
     import torch
 
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > size:
-            raise ValueError("cut short")
-        head = json.loads(file.read(length))
-    metadata = head.pop("__metadata__", {})
-    if max((entry["data_offsets"][1] for entry in head.values()), default=0) + 8 + length != size:
-        raise ValueError("cut short")
-    whole = torch.UntypedStorage.from_file(str(path), shared=False, nbytes=size)
+    head, metadata, begin = safetensors_header(path)
+    whole = torch.UntypedStorage.from_file(str(path), shared=False, nbytes=path.stat().st_size)
     tensors = {}
     for name, entry in head.items():
-        start, end = (8 + length + offset for offset in entry["data_offsets"])
+        start, end = (begin + offset for offset in entry["data_offsets"])
         flat = torch.tensor([], dtype=torch.uint8).set_(whole)[start:end]  # type: ignore[arg-type]
         tensors[name] = flat.view(getattr(torch, KINDS[entry["dtype"]])).view(entry["shape"])
     return tensors, metadata

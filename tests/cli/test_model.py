@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -86,10 +87,13 @@ def test_history_rollback_and_replay(folder: Path) -> None:
     assert "dropped exemplars: site A, subjects 2" in smg("history", "model", cwd=folder).stdout
 
 
-def test_evaluate(folder: Path) -> None:
+def test_evaluate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smg.cli.terminal.Line.due", lambda *_: True)
     result = smg("evaluate", "model", "sites/C", "sites/A", "--part", "all", "--csv", "all.csv", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "C, lowest DSC: Case0" in result.stdout
+    assert "preparing C 4/4" in result.stderr
+    assert "evaluating A: Case03, 4 of 4" in result.stderr
     assert len((folder / "all.csv").read_text().splitlines()) == 9
     rows = json.loads(smg("evaluate", "model", "sites/C", "--json", cwd=folder).stdout)
     assert len(rows) == 1
@@ -141,10 +145,43 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(folder: Path, mo
     assert stopped.returncode == 130
     assert "smg: stopped at iteration 1 of 3; the same command goes on from there" in stopped.stderr
     assert signal.getsignal(signal.SIGINT) is before
+    stands = {"round": 3, "site": "C", "iteration": 1, "iterations": 3}
+    for at_work, word in ((False, "stopped"), (True, "under way")):
+        (folder / "model/lock").write_text(f"process {os.getpid()} on {gethostname()}" if at_work else "")
+        told = json.loads(smg("history", "model", "--json", cwd=folder).stdout)
+        assert told["under_way"] == stands | {"at_work": at_work}
+        assert f"C: iteration 1 of 3 at its last checkpoint, {word}" in smg("history", "model", cwd=folder).stdout
     monkeypatch.setattr(training, "take_step", whole)
     resumed = smg("learn", "model", "sites/C", "--tolerance", "100", cwd=folder)
     assert resumed.returncode == 0, resumed.stderr
     assert "going on at iteration 1 of 3" in resumed.stderr
+    assert json.loads(smg("history", "model", "--json", cwd=folder).stdout)["under_way"] is None
+
+
+def test_a_damaged_round_hides_no_other(folder: Path) -> None:
+    weights = folder / "model/rounds/001/weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    told = smg("history", "model", cwd=folder)
+    assert told.returncode == 0, told.stderr
+    assert "round 1 is damaged: model/rounds/001/weights.safetensors: cut short or altered" in told.stdout
+    shutil.rmtree(folder / "model/rounds/001")
+    rounds = json.loads(smg("history", "model", "--json", cwd=folder).stdout)["rounds"]
+    missing = "model/rounds/001/round.json: missing or damaged; restore it from a backup"
+    assert [one["damaged"] for one in rounds] == [missing, None]
+    assert rounds[0]["site"] == "A"
+    assert "damaged" in smg("history", "model", cwd=folder).stdout
+    predicted = smg("predict", "model", "sites/C/Case00.nii.gz", "--out", "masks", cwd=folder)
+    assert predicted.returncode == 0, predicted.stderr
+    refused = smg("replay", "show", "model", cwd=folder)
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1)
+
+
+def test_looking_back_does_not_wait_for_torch(folder: Path) -> None:
+    for words in (["history", "model"], ["replay", "show", "model"]):
+        probe = f"import sys; from smg.cli import app; app({words}, standalone_mode=False)"
+        probe += "; print(sys.modules.keys() & {'torch', 'monai', 'scipy', 'SimpleITK', 'numpy'})"
+        said = subprocess.check_output([sys.executable, "-c", probe], text=True, cwd=folder)
+        assert said.splitlines()[-1] == "set()"
 
 
 def test_a_scheduler_that_asks_it_to_end_is_heard_as_ctrl_c_is(folder: Path) -> None:

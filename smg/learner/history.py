@@ -1,0 +1,107 @@
+"""A model's past as those see it who only look: every round, what is kept of each, and the one under way.
+
+All of it is read off JSON and the headers of arrays, without torch, so that it is there at once; and a round that is
+damaged hides no other.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from smg.errors import SmgError
+from smg.files import left_alone, safetensors_header
+from smg.learner.store import Store
+
+KEPT = "exemplars.safetensors"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round, by its entry in the model and by its folder."""
+
+    number: int
+    parent: int
+    site: str
+    record: dict[str, Any] | None  # None where it cannot be read
+    kept: dict[str, int] | None  # subjects and bytes
+    fault: str | None  # what is wrong with its folder
+
+
+class History:
+    """What there is to tell of one model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store(folder)
+        self.model = self.store.read()
+        self.journal = self.store.journal()
+        self.current = int(self.model["current"])
+
+    def rounds(self) -> list[Round]:
+        return [self._round(entry) for entry in self.model["rounds"]]
+
+    def held(self, record: dict[str, Any]) -> bool:
+        """Whether a round still waits to be accepted."""
+        accepted = [event["round"] for event in self.journal if event["event"] == "accepted"]
+        return bool(record["held"]) and record["round"] not in accepted
+
+    def stored(self) -> list[dict[str, Any]]:
+        """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
+        used = {entry["site"]: entry["round"] for entry in line_of(self.model, self.current)}
+        return [
+            {"site": site, "round": number, **self.kept(number), "in_use": used.get(site) == number}
+            for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
+        ]
+
+    def kept(self, number: int) -> dict[str, int]:
+        """How many subjects and bytes a round holds of its site."""
+        arrays = [entry["data_offsets"] for entry in self._header(number, KEPT).values()]
+        return {"subjects": len(arrays) // 2, "bytes": sum(end - begin for begin, end in arrays)}
+
+    def under_way(self) -> dict[str, Any] | None:
+        """The round that was begun and is no version yet: its site, and how far it was at its last checkpoint."""
+        found = []
+        for path in (self.store.folder / "progress").glob("[!.]*.safetensors"):
+            try:
+                found.append(json.loads(safetensors_header(path)[1]["about"]))
+            except (OSError, ValueError, KeyError):
+                continue
+        about = max(found, key=lambda one: one["iteration"], default=None)
+        if about is None or about["round"] in [entry["round"] for entry in self.model["rounds"]]:
+            return None
+        told = {key: about.get(key) for key in ("round", "site", "iteration", "iterations")}
+        return told | {"at_work": not left_alone(self.store.folder)}
+
+    def _round(self, entry: dict[str, Any]) -> Round:
+        number, parent, site = entry["round"], entry["parent"], entry["site"]
+        try:
+            record = self.store.read_round(number)
+        except SmgError as error:
+            return Round(number, parent, site, None, None, str(error))
+        try:
+            for name in record["files"]:
+                self._header(number, name)
+            return Round(number, parent, site, record, self.kept(number), None)
+        except SmgError as error:
+            return Round(number, parent, site, record, None, str(error))
+
+    def _header(self, number: int, name: str) -> dict[str, Any]:
+        """Of a round's file, if the file is as long as it says."""
+        path = self.store.round_folder(number) / name
+        try:
+            return safetensors_header(path)[0]
+        except OSError as error:
+            raise SmgError(f"{path}: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup") from None
+
+
+def line_of(model: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    """The entries of the rounds that led to a version, first to last."""
+    entries, line = {entry["round"]: entry for entry in model["rounds"]}, []
+    while number:
+        line.append(entries[number])
+        number = entries[number]["parent"]
+    return line[::-1]
