@@ -218,6 +218,8 @@ class Learner(Lineage):
         told: Measuring | None = None,
     ) -> list[Evaluated]:
         """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
+        if number is None:
+            self._refuse_unlearned()
         answering = self._answering(site.name, number)
         config = self.as_prepared(answering)
         prepared = prepare_site(site, config.preparation, leave_out)
@@ -241,6 +243,7 @@ class Learner(Lineage):
 
     def predictor(self) -> Predictor:
         """The current network with what it knows of its sites, read once."""
+        self._refuse_unlearned()
         if self._predictor is None or self._predictor[0] != self.current:
             familiar = Familiar.read([self._told_of(entry) for entry in self.rounds()])
             self._predictor = self.current, Predictor(self.network(), self.as_prepared(self.current), familiar)
@@ -252,3 +255,9 @@ class Learner(Lineage):
             return self.store.read_round(entry["round"])
         except SmgError:
             return entry
+
+    def _refuse_unlearned(self) -> None:
+        """The first weights are random: an answer of theirs would be none."""
+        if not self.current:
+            folder = self.store.folder
+            raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")

@@ -348,6 +348,16 @@ def test_prediction_is_a_mask_on_the_scans_grid_and_evaluation_tells_it(taught: 
     assert len(taught.evaluate(Site.find(data, "C"))) == 1
 
 
+def test_a_model_that_has_learned_nothing_answers_nothing(data: Path, tmp_path: Path) -> None:
+    made, site = learner(tmp_path / "model"), Site.find(data, "A")
+    unlearned = "model: has learned nothing yet; `smg learn .*model SITE`"
+    with pytest.raises(SmgError, match=unlearned):
+        made.evaluate(site)
+    with pytest.raises(SmgError, match=unlearned):
+        made.predict(read_volume(site.subjects[0].image))
+    assert made.evaluate(site, number=0)  # the first weights, asked for by number
+
+
 def test_the_mean_of_the_second_half(data: Path, tmp_path: Path) -> None:
     def weights(iterations: int, select: str = "last") -> list[torch.Tensor]:
         network = {"width": 4, "depth": 1, "norm": "batch"}
