@@ -12,10 +12,11 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from claims import Paper, beyond, details, read_paper, stream_of, summary  # benchmarks/claims.py
-from explanations import leads  # benchmarks/explanations.py
+from explanations import MAIN, leads  # benchmarks/explanations.py
 from friendly import in_one_line
 
 from smg.bench.plan import read_plan, ready
@@ -72,16 +73,19 @@ def bench_page(bench: Path, paper: Paper) -> str:
     made, count, part = runs[0].results["versions"], len(runs), runs[0].results["part"]
     example = runs[-1].folder.relative_to(bench)
     source = bench.name if bench.name in ready() else f"benchmarks/{bench.name}.yaml"
-    planned = len(read_plan(source if source in ready() else str(Path(__file__).parent.parent / source)).runs())
+    plan = source if source in ready() else str(Path(__file__).parent.parent / source)
+    planned = len(read_plan(plan).runs())
+    vectors = sorted({run.results["versions"]["cpu"] for run in runs if "cpu" in run.results["versions"]})
     about = [
+        *([] if source in ready() else [asked_in(Path(plan))]),
         f"{'All' if count == planned else f'{count} of the'} {planned} runs of `smg bench {source} --data DIR "
-        f"--threads {made['threads']}`, torch {made['torch']}, measured on the {part} parts.",
+        f"--threads {made['threads']}`, torch {', '.join([made['torch'], *vectors])}, measured on the {part} parts.",
         "Mean ± standard deviation over seeds; in bold the best mean of a column, where all have the same ones.",
     ]
     differences = ""
     if bench.name in BESIDE:
         names, word = BESIDE[bench.name]
-        main = find_runs([bench.with_name("prostate-lite")])
+        main = find_runs([bench.with_name(MAIN)])
         seeds = {run.seed for run in runs}
         runs = [renamed(run, run.name + word) for run in main if run.name in names and run.seed in seeds] + runs
         reference = REFERENCE + word
@@ -90,14 +94,13 @@ def bench_page(bench: Path, paper: Paper) -> str:
         if chosen_by := [run for run in map(on_validation, runs) if run]:
             differences += f"The same runs on the validation parts:\n\n{beside_the_paper(chosen_by, {})}\n\n"
         about.append(f"{', '.join(f'`{name}{word}`' for name in names)} are prostate-lite's, of the same seeds.")
-    elif part == "test":
-        about.append("In brackets the paper's own numbers, of six sites at 384 x 384.")
-        about.append("`pooled` and `per-site` are no rivals but a scale.")
-        if bench.name == "prostate-lite":
-            about.append(
-                "[claims.md](claims.md) has the paper's claims, with FM over all of the unseen site, not its test part "
-                "alone as here, and with narrower intervals, as methods with replay lend each other their noise there."
-            )
+    elif bench.name == MAIN:
+        about += [
+            "In brackets the paper's own numbers, of six sites at 384 x 384.",
+            "`pooled` and `per-site` are no rivals but a scale.",
+            "[claims.md](claims.md) has the paper's claims, with FM over all of the unseen site, not its test part "
+            "alone as here, and with narrower intervals, as methods with replay lend each other their noise there.",
+        ]
     if (bench / "differences.md").exists() and not differences:
         about.append(
             f"[differences.md](differences.md) has the differences to `{REFERENCE}`, paired over subjects and seeds, "
@@ -113,12 +116,18 @@ def bench_page(bench: Path, paper: Paper) -> str:
 
 {wrapped(" ".join(about))}
 
-{beside_the_paper(runs, paper if part == "test" and bench.name not in BESIDE else {})}
+{beside_the_paper(runs, paper if bench.name == MAIN else {})}
 
 {differences}{wrapped(page + FOLDERS)}
 
     python benchmarks/reproduce.py "results/{bench.name}/{example}" --data DIR
 """
+
+
+def asked_in(plan: Path) -> str:
+    """The question a bench's file begins with, without the commands that are indented there."""
+    lines = takewhile(lambda line: line.startswith("#"), plan.read_text().splitlines())
+    return " ".join(line.removeprefix("# ") for line in lines if not line.startswith("#   "))
 
 
 def renamed(run: Run, name: str) -> Run:
@@ -141,8 +150,8 @@ def pages(results: Path) -> dict[Path, str]:
     made = {
         bench.parent / "README.md": bench_page(bench.parent, paper) for bench in sorted(results.glob("*/bench.json"))
     }
-    runs = find_runs([results / "prostate-lite"])
-    made[results / "prostate-lite/claims.md"] = details(runs, paper)
+    runs = find_runs([results / MAIN])
+    made[results / MAIN / "claims.md"] = details(runs, paper)
     dsc, asd = (summary(runs, paper, metric) for metric in METRICS)
     head_asd = "The same by ASD, in mm, turned round: above zero is better here, too"
     folded = f"<details><summary>{head_asd}</summary>\n\n{asd}\n\n</details>"
