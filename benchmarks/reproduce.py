@@ -2,8 +2,8 @@
 
     python benchmarks/reproduce.py results/prostate-lite/A-first/jm/seed-0 --data data/prostate
 
-A run goes on with as many threads as its `results.json` names; processor, compiler and torch must be of the same kind, and
-what is known to be of another is told before the run begins. The exit code is 1 where any number differs.
+A run has as many threads as its `results.json` names; processor, compiler and torch must be of the same kind, and what
+is known to be of another is told before the run begins. The exit code is 1 where any number differs.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ def main() -> None:
 
 def other_than(then: dict[str, Any], now: dict[str, Any]) -> str:
     """`cpu AVX512, here AVX2`; the threads are what the run is given."""
-    return ", ".join(
-        f"{key} {then[key]}, here {now[key]}" for key in then if key != "threads" and then[key] != now[key]
-    )
+    differ = [key for key in then if key != "threads" and then[key] != now[key]]
+    return ", ".join(f"{key} {then[key]}, here {now[key]}" for key in differ)
 
 
 def again(run: Path, data: Path, threads: int) -> tuple[dict[str, Any], list[Any]]:
