@@ -35,7 +35,8 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         if durable:
             sync_folder(path.parent)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk does not say whose write it refused
+        if error.filename in (None, str(temporary)):  # a full disk does not say whose write it refused
+            error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)

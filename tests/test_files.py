@@ -30,6 +30,13 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_failure_names_the_file_and_not_the_one_that_was_to_take_its_place(tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(OSError) as failed:
+        write_json(tmp_path / "folder.json", {})
+    assert failed.value.filename == str(tmp_path / "folder.json")
+
+
 def test_permissions_are_the_users(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
