@@ -42,6 +42,12 @@ def test_a_line_cut_short_swallows_no_other(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == ["1", '{"b": ', "3", "4"]
 
 
+def test_a_failure_names_the_file_and_not_the_one_that_was_to_take_its_place(tmp_path: Path) -> None:
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(SmgError, match=f"^{tmp_path}/folder.json: "):
+        write_json(tmp_path / "folder.json", {})
+
+
 def test_permissions_are_the_users(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:

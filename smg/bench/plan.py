@@ -216,6 +216,8 @@ def plain(method: str) -> str:
 
 def stream_plan(order: Sequence[str], unseen: str | None) -> StreamPlan:
     """A stream by its sites' names, under any of their aliases."""
+    if not order:
+        raise Misuse("a stream has at least one site; give --order SITE,SITE,...")
     return StreamPlan(tuple(canonical(site) for site in order), canonical(unseen) if unseen else None)
 
 

@@ -107,7 +107,7 @@ class Bench:
     def _stop(self) -> None:
         """Let those under way stop after their iteration, with a checkpoint; who does not in time is killed."""
         for worker in self.active:
-            worker.process.send_signal(signal.SIGINT)
+            worker.process.send_signal(signal.SIGTERM)  # heard even where a shell has its children ignore Ctrl-C
         for worker in self.active:
             try:
                 worker.process.wait(PATIENCE)

@@ -132,21 +132,21 @@ def evaluate(
     if as_csv:
         ending_in(as_csv, ".csv")
     learner = Learner(model)
-    sites = _sites(data, called or [])
+    sites = [(found, _split(found, split)) for found in _sites(data, called or [])]
     rows = []
-    for found in sites:
+    for found, parts in sites:
         prepare(found, learner.config, leave_out)
         with measuring() as told:
-            evaluated = learner.evaluate(found, part, _split(found, split), leave_out, told=told)
+            evaluated = learner.evaluate(found, part, parts, leave_out, told=told)
         rows += [{"site": found.name, **row.as_json()} for row in evaluated]
     if not rows:
         raise SmgError(f"no subject in the {part} part; --part all takes every one")
-    if as_csv:
-        _write_csv(as_csv, rows)
     if as_json:
         print_json(rows)
     else:
         _print_evaluation(rows)
+    if as_csv:  # last: should it fail, the numbers have been seen
+        _write_csv(as_csv, rows)
 
 
 def history(model: Model, as_json: Json = False) -> None:

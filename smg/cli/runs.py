@@ -140,7 +140,7 @@ def _plan(
     for config in configs or []:
         plan = plan.under(read_plan(config))
     if order:
-        plan = replace(plan, streams={"stream": stream_plan(order.split(","), unseen)})
+        plan = replace(plan, streams={"stream": stream_plan(_list(order) or [], unseen and unseen.strip())})
     elif unseen:
         raise Misuse("--unseen goes with --order SITE,SITE,...")
     elif not plan.streams:
@@ -189,6 +189,8 @@ def _run(
     from smg.sites.layouts import find_sites
     from smg.sites.split import given_split, load_splits
 
+    if (out / "model.json").exists():
+        raise SmgError(f"{out}: is a model; give the run another folder")
     sites = _those_of(planned.stream, find_sites(data), data)
     splits = {n: given_split(site, load_splits(split), split) for n, site in sites.items()} if split else None
     config = planned.config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +11,7 @@ import typer
 
 from smg.cli.options import LabelWords, ending_in, speaking
 from smg.cli.terminal import print_json, print_table, progress
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and look at sites.")
 
@@ -38,6 +39,8 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Go through every subject of every site and list what is there and what is wrong. Exit 1 if anything is."""
+    if not math.isfinite(limit):
+        raise Misuse(f"--limit {limit:g}: a number of GiB")
     if not run_check(data, labels or [], limit, as_json):
         raise typer.Exit(1)
 

@@ -121,6 +121,9 @@ def _check_keys(tree: Tree, model: type[BaseModel], above: tuple[str, ...]) -> N
             meant = f"did you mean {'.'.join([*above, close[0]])}?" if close else "`smg settings` lists them"
             raise Misuse(f"no setting {'.'.join([*above, str(key)])!r}; {meant}")
         inner = model.model_fields[key].annotation
-        if isinstance(value, dict) and isinstance(inner, type) and issubclass(inner, BaseModel) and key != "augment":
-            if key != "labels":
+        if isinstance(inner, type) and issubclass(inner, BaseModel) and key not in ("augment", "labels"):
+            if isinstance(value, dict):
                 _check_keys(value, inner, (*above, key))
+            elif value is not None:
+                first = ".".join([*above, key, next(iter(inner.model_fields))])
+                raise Misuse(f"{key} is made of several settings; name one of them, such as {first}")

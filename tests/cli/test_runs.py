@@ -24,7 +24,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_run_from_words(desk: Path) -> None:
-    result = smg("run", *STREAM, "--method", "jm", "--seed", "3", *TINY, cwd=desk)
+    spaced = ("--data", "sites", "--order", "A, B", "--unseen", " C")
+    result = smg("run", *spaced, "--method", "jm", "--seed", "3", *TINY, cwd=desk)
     assert result.returncode == 0, result.stderr
     for line in ("looked through 12 of 12 scans", "round 2 of 3: B", "after B, DSC in %: A "):
         assert line in result.stderr
