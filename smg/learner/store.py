@@ -175,7 +175,8 @@ class Store:
         return tensors_from_bytes(data), about
 
     def forget_progress(self) -> None:
-        shutil.rmtree(self.folder / "progress", ignore_errors=True)
+        if (self.folder / "progress").exists():
+            shutil.rmtree(self.folder / "progress", ignore_errors=True)
 
 
 def _save(path: Path, tensors: Tensors) -> str:

@@ -69,7 +69,7 @@ def test_killed_anywhere_and_started_again_it_ends_the_same(
     rng = random.Random(name)
     assert _in_a_process(data, tmp_path / "straight", changes) == 0
     for kind in rng.sample(Moments.KINDS, len(Moments.KINDS)):
-        fatal = rng.randint(1, {"before removing": 1, "closing": 12}.get(kind, 4))
+        fatal = rng.randint(1, {"before removing": 1, "closing": 8}.get(kind, 4))
         assert _in_a_process(data, tmp_path / "killed", changes, kind, fatal) == -signal.SIGKILL, (kind, fatal)
     assert _in_a_process(data, tmp_path / "killed", changes) == 0
     assert_alike(tmp_path / "killed", tmp_path / "straight")
