@@ -175,6 +175,7 @@ def _run(
     planned: PlannedRun, data: Path, out: Path, split: Path | None, tensorboard: bool, leave_out: bool
 ) -> dict[str, Any]:
     from smg.files import replacing
+    from smg.learner.processes import first_process
     from smg.learner.stream import Stream
     from smg.learner.tensorboard import to_tensorboard
     from smg.sites.layouts import find_sites
@@ -193,12 +194,13 @@ def _run(
         leave_out=leave_out,
         name=planned.name,
         say=say,
-        listeners=[to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard else [],
+        listeners=[to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard and first_process() else [],
     )
     with Teller(config.iterations) as stream.told:
         results = stream.run(out)
-    with replacing(out / "run.yaml") as temporary:
-        temporary.write_text(planned.as_file())
+    if first_process():
+        with replacing(out / "run.yaml") as temporary:
+            temporary.write_text(planned.as_file())
     return results
 
 

@@ -64,7 +64,8 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
 class Teller:
     """Iteration, loss, alignment and time left: a line that renews itself on a terminal, one every 10 s in a pipe.
 
-    While it is open, Ctrl-C stops after the iteration under way, with a checkpoint; a second one stops at once.
+    While it is open, Ctrl-C stops after the iteration under way, with a checkpoint; a second one stops at once. Of
+    several processes the first decides: the others go on with it until it has gone, or it would wait for them in vain.
     """
 
     def __init__(self, iterations: int) -> None:
@@ -83,11 +84,16 @@ class Teller:
         self.stopping = True
         signal.signal(signal.SIGINT, self.before)
 
+    def _end(self, iteration: int) -> None:
+        from smg.learner.processes import first_process
+        from smg.learner.round import Stopped
+
+        if first_process():
+            raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command goes on from there")
+
     def __call__(self, iteration: int, step: Step) -> None:
         if self.stopping and iteration < self.iterations:
-            from smg.learner.round import Stopped
-
-            raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command goes on from there")
+            self._end(iteration)
         now = time.monotonic()
         if iteration <= self.first or not self.last:  # a round begins, perhaps from a checkpoint
             self.begun, self.first, self.last = now, iteration, now
