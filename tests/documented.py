@@ -1,7 +1,8 @@
 """What a page of documentation shows is tried as a reader would: its files written, its commands typed, in order.
 
 A ```yaml or ```python block whose first line names a file, as `# grid.yaml`, is written to it; every `smg` and `make`
-line of a ```sh block is run. Where a command trains, smaller settings are put behind it, since the paper's
+line of a ```sh block is run; one that torchrun would start, in this process alone (tests/cli/test_job.py does it for
+real). Where a command trains, smaller settings are put behind it, since the paper's
 take days: everything else is as it stands on the page.
 """
 
@@ -52,7 +53,9 @@ def _try(command: str, folder: Path) -> None:
     if words[0] == "make":
         subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, check=True, capture_output=True)
         return
-    assert words[0] == "smg", f"{command}: only smg and make can be tried"
+    if words[0] == "torchrun":
+        words = words[words.index("-m") + 1 :]
+    assert words[0] == "smg", f"{command}: only smg, make and torchrun -m smg can be tried"
     trains = words[1] in ("learn", "run", "bench")
     more = (TINY if trains else []) + (FEWER if words[1] == "bench" else [])
     result = smg(*words[1:], *more, cwd=folder)

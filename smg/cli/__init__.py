@@ -14,6 +14,7 @@ import typer
 from smg import __version__
 from smg.cli import model, runs, sites, terminal
 from smg.cli.demo import demo
+from smg.cli.job import one_voice, processes, together
 from smg.cli.options import speaking
 from smg.cli.predict import predict
 from smg.cli.report import report
@@ -22,6 +23,7 @@ from smg.cli.watch import watch
 from smg.errors import Misuse, SmgError, Stopped, validation_line
 
 MISUSE, STOPPED = 2, 130
+TOGETHER = ("learn", "run")  # the commands that torchrun may start
 
 app = typer.Typer(
     name="smg",
@@ -32,13 +34,13 @@ app = typer.Typer(
     help="Learn to segment at one hospital after another, without forgetting, and work at the next one too.",
 )
 app.command()(speaking(demo))
-app.command()(speaking(model.learn))
+app.command()(speaking(together(model.learn)))
 app.command()(speaking(model.evaluate))
 app.command()(speaking(predict))
 app.command()(speaking(model.history))
 app.command()(speaking(model.rollback))
 app.command()(speaking(model.accept))
-app.command()(speaking(runs.run))
+app.command()(speaking(together(runs.run)))
 app.command()(speaking(runs.bench))
 app.command()(speaking(watch))
 app.command()(speaking(report))
@@ -55,11 +57,15 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if processes() > 1 and context.invoked_subcommand not in TOGETHER:
+        raise Misuse(
+            f"{context.invoked_subcommand} is work for one process; under torchrun only learn and run share theirs"
+        )
 
 
 def main() -> None:
@@ -67,7 +73,8 @@ def main() -> None:
     terminal.set_loudness(0)
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     try:
-        app()
+        with one_voice():
+            app()
     except Misuse as error:
         _fail(str(error), MISUSE)
     except Stopped as error:

@@ -184,6 +184,7 @@ def _run(
     planned: PlannedRun, data: Path, out: Path, split: Path | None, tensorboard: bool, leave_out: bool
 ) -> dict[str, Any]:
     from smg.files import replacing
+    from smg.learner.processes import first_process
     from smg.learner.stream import Stream
     from smg.learner.tensorboard import to_tensorboard
     from smg.sites.layouts import find_sites
@@ -194,6 +195,7 @@ def _run(
     sites = _those_of(planned.stream, find_sites(data), data)
     splits = {n: given_split(site, load_splits(split), split) for n, site in sites.items()} if split else None
     config = planned.config
+    events = [to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard and first_process() else []
     stream = Stream(
         sites,
         planned.stream.order,
@@ -204,13 +206,14 @@ def _run(
         leave_out=leave_out,
         name=planned.name,
         say=say,
-        listeners=[_say_dsc, *([to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard else [])],
+        listeners=[_say_dsc, *events],
     )
     stream.looking = looking(sum(len(site.subjects) for site in sites.values()))
     with Teller(config.iterations) as stream.told, measuring() as stream.measuring:
         results = stream.run(out)
-    with replacing(out / "run.yaml") as temporary:
-        temporary.write_text(planned.as_file())
+    if first_process():
+        with replacing(out / "run.yaml") as temporary:
+            temporary.write_text(planned.as_file())
     return results
 
 

@@ -128,7 +128,8 @@ def measuring() -> Iterator[Callable[[Subject, int, int], None]]:
 class Teller:
     """Iteration, loss, alignment and time left.
 
-    While it is open, Ctrl-C stops after the iteration under way, with a checkpoint; a second one stops at once.
+    While it is open, Ctrl-C stops after the iteration under way, with a checkpoint; a second one stops at once. Of
+    several processes the first decides: the others go on with it until it has gone, or it would wait for them in vain.
     """
 
     def __init__(self, iterations: int) -> None:
@@ -147,9 +148,15 @@ class Teller:
         self.stopping = True
         signal.signal(signal.SIGINT, self.before)
 
+    def _end(self, iteration: int) -> None:
+        from smg.learner.processes import first_process
+
+        if first_process():
+            raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command goes on from there")
+
     def __call__(self, iteration: int, step: Step) -> None:
         if self.stopping and iteration < self.iterations:
-            raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command goes on from there")
+            self._end(iteration)
         if iteration <= self.first or not self.begun:  # a round begins, perhaps from a checkpoint
             self.begun, self.first, self.line = time.monotonic(), iteration, Line()
             return
