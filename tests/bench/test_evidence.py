@@ -204,6 +204,20 @@ def test_a_lead_is_measured_again_with_one_thing_made_otherwise(claims: ModuleTy
     assert [line[3] for line in lines] == ["", "", ""]  # F-first has no run
 
 
+def test_a_spike_is_a_replay_loss_of_ten_times_the_usual_in_a_rounds_second_half(
+    claims: ModuleType, tmp_path: Path
+) -> None:
+    rounds = {1: None, 2: [9.0, 0.1, 0.1, 0.1, 0.3, 3.0], 3: [0.1, 0.1, 0.1, 5.0, 0.1, 0.1]}
+    events: list[dict[str, object]] = [{"event": "begin"}]
+    for number, losses in rounds.items():
+        for place, loss in enumerate(losses or [0.1] * 6):
+            told = {"incoming": 1.0} | ({"replay": loss} if losses else {})  # the first round has none
+            events.append({"event": "step", "round": number, "iteration": 1 + place, "losses": told})
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    found = list(importlib.import_module("spikes").spikes(Run(tmp_path, {"config": {"iterations": 4}})))
+    assert found == [[False, False, False, True], [False, True, False, False]]
+
+
 def test_the_published_pages_say_what_the_runs_do(claims: ModuleType) -> None:
     evidence = importlib.import_module("evidence")
     for path, text in evidence.pages(ROOT / "results").items():
