@@ -41,6 +41,7 @@ EXPLANATIONS = (
     Explanation("inner step: of Adam's size", (ABLATIONS, "adam")),
     Explanation("inner step: both halves (`symmetric`)", (ABLATIONS, "symmetric")),
     Explanation("inner step: second order (`direct`)", (ABLATIONS, "direct")),
+    Explanation("chance: the mean of a round's second half", (HERE, "sga+c average"), (HERE, "jm average")),
     Explanation("regime: batch norm", (HERE, "batch norm"), (HERE, "jm batch norm")),
     Explanation("regime: augmented", (AUGMENTED, "sga+c"), (AUGMENTED, "jm")),
     Explanation("buffer: chosen by the foreground's features", (HERE, "foreground features"), (HERE, "jm")),
