@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from smg import __version__
-from smg.cli import model, runs, sites, terminal
+from smg.cli import model, past, runs, sites, terminal
 from smg.cli.demo import demo
 from smg.cli.job import one_voice, processes, together
 from smg.cli.options import speaking
@@ -37,15 +37,15 @@ app.command()(speaking(demo))
 app.command()(speaking(together(model.learn)))
 app.command()(speaking(model.evaluate))
 app.command()(speaking(predict))
-app.command()(speaking(model.history))
-app.command()(speaking(model.rollback))
-app.command()(speaking(model.accept))
+app.command()(speaking(past.history))
+app.command()(speaking(past.rollback))
+app.command()(speaking(past.accept))
 app.command()(speaking(together(runs.run)))
 app.command()(speaking(runs.bench))
 app.command()(speaking(watch))
 app.command()(speaking(report))
 app.command()(speaking(settings))
-app.add_typer(model.replay, name="replay")
+app.add_typer(past.replay, name="replay")
 app.add_typer(sites.app, name="sites")
 
 

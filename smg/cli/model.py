@@ -1,4 +1,4 @@
-"""The engineer's commands: one model kept going while hospitals come and go."""
+"""The engineer's commands that teach a model a site and measure it there."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from smg.cli.options import (
     Settings,
     ending_in,
     methods_by_prefix,
-    speaking,
     worded,
 )
+from smg.cli.past import mean_dsc
 from smg.cli.terminal import Teller, detail, measuring, print_json, print_table, progress, say
 from smg.errors import Misuse, SmgError
 
 if TYPE_CHECKING:
     from smg.learner.config import LearnerConfig
-    from smg.learner.history import History, Round
     from smg.learner.learner import Learner
     from smg.sites.site import Site
     from smg.sites.split import Split
@@ -45,7 +44,6 @@ SplitFile = Annotated[
     Path | None,
     typer.Option("--split", help="A split file; subjects are ranked by a hash of seed and case if not given."),
 ]
-replay = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="What is kept of each site.")
 
 
 def learn(
@@ -149,93 +147,6 @@ def evaluate(
         _write_csv(as_csv, rows)
 
 
-def history(model: Model, as_json: Json = False) -> None:
-    """List every round of the model, what it did, which is current, and the one under way.
-
-    Example: `smg history model`
-    """
-    from smg.learner.history import History
-
-    past = History(model)
-    rounds, under_way = past.rounds(), past.under_way()
-    if as_json:
-        told = [_round_as_json(one, past) for one in rounds]
-        print_json({"current": past.current, "rounds": told, "under_way": under_way, "journal": past.journal})
-        return
-    print_table(
-        ("round", "site", "from", "when (UTC)", "method", "iterations", "trained on", "test DSC", "kept", ""),
-        [_history_row(one, past) for one in rounds],
-    )
-    for one in rounds:
-        if one.fault:
-            print(f"round {one.number} is damaged: {one.fault}")
-    for event in past.journal:
-        if event["event"] in ("rolled back", "accepted", "dropped exemplars"):
-            details = ", ".join(f"{key} {value}" for key, value in event.items() if key not in ("when", "event"))
-            print(f"{event['when'][:16]}  {event['event']}: {details}")
-    if under_way:
-        state = "under way" if under_way["at_work"] else "stopped; learning the site again goes on with it"
-        of = f" of {under_way['iterations']}" if under_way["iterations"] else ""
-        at = f"iteration {under_way['iteration']}{of} at its last checkpoint"
-        print(f"round {under_way['round']}, {under_way['site']}: {at}, {state}")
-
-
-def rollback(
-    model: Model, number: Annotated[int, typer.Argument(metavar="ROUND", help="The round to go back to.", min=0)]
-) -> None:
-    """Make an earlier round current. Nothing is deleted: the later rounds stay, and can be gone back to.
-
-    Example: `smg rollback model 2`
-    """
-    from smg.learner.learner import Learner
-
-    learner = Learner(model)
-    learner.rollback(number)
-    print(f"round {number} is current; the model knows {', '.join(learner.sites) or 'no site yet'}")
-
-
-def accept(
-    model: Model, number: Annotated[int, typer.Argument(metavar="ROUND", help="The held round.", min=1)]
-) -> None:
-    """Make a held round current.
-
-    Example: `smg accept model 3`
-    """
-    from smg.learner.learner import Learner
-
-    learner = Learner(model)
-    learner.accept(number)
-    print(f"round {number} is current; the model knows {', '.join(learner.sites)}")
-
-
-@replay.command("show", epilog="Example: `smg replay show model`")
-@speaking
-def replay_show(model: Model, as_json: Json = False) -> None:
-    """Tell how many subjects and bytes of each site are kept, round by round, in use or not."""
-    from smg.learner.history import History
-
-    stored = History(model).stored()
-    if as_json:
-        print_json(stored)
-    else:
-        rows = [
-            (o["site"], str(o["round"]), str(o["subjects"]), f"{o['bytes'] / 1e6:.1f}", "yes" if o["in_use"] else "no")
-            for o in stored
-        ]
-        print_table(("site", "round", "subjects", "MB", "in use"), rows)
-
-
-@replay.command("drop", epilog="Example: `smg replay drop model RUNMC`")
-@speaking
-def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]) -> None:
-    """Remove a site's exemplars for good, and note it in the history."""
-    from smg.learner.learner import Learner
-    from smg.sites.site import canonical
-
-    count = Learner(model).drop(canonical(site))
-    print(f"{count} exemplars of {canonical(site)} removed; whether later rounds forget it can no longer be told")
-
-
 # --- on the way -------------------------------------------------------------------------------------------------------
 
 
@@ -330,38 +241,11 @@ def _split(site: Site, path: Path | None) -> Split | None:
     return given_split(site, load_splits(path), path) if path else None
 
 
-def _round_as_json(one: Round, past: History) -> dict[str, Any]:
-    keys = ("subjects", "kept", "earlier", "versions")
-    told = {key: one.record[key] if one.record else None for key in keys}
-    held = past.held(one.record) if one.record else None
-    return {"round": one.number, "parent": one.parent, "site": one.site, **told, "held": held, "damaged": one.fault}
-
-
-def _history_row(one: Round, past: History) -> tuple[str, ...]:
-    at = (e["when"][:16] for e in past.journal if e.get("round") == one.number and e["event"] in ("learned", "held"))
-    state = [word for word, so in (("current", one.number == past.current), ("damaged", one.fault)) if so]
-    cells = (str(one.number), one.site, str(one.parent or "-"), next(at, "-"))
-    if one.record is None:
-        return (*cells, *"-----", ", ".join(state))
-    if past.held(one.record) and one.number != past.current:
-        state.insert(0, "held")
-    config = one.record["config"]
-    return (
-        *cells,
-        config["method"],
-        str(config["iterations"]),
-        str(one.record["subjects"]["train"]),
-        _mean([row["classes"] for row in one.record["test"]]),
-        str(one.kept["subjects"]) if one.kept else "-",
-        ", ".join(state),
-    )
-
-
 def _print_round(record: dict[str, Any]) -> None:
     site = record["site"]
     count = record["subjects"]["train"]
     print(f"round {record['round']}: {site}, trained on {count} subject{'s' * (count != 1)}")
-    rows = [(f"{site} (test)", "-", _mean([row["classes"] for row in record["test"]]), "")]
+    rows = [(f"{site} (test)", "-", mean_dsc([row["classes"] for row in record["test"]]), "")]
     for earlier, dsc in record["earlier"].items():
         before, after = 100 * dsc["before"], 100 * dsc["after"]
         rows.append((f"{earlier} (exemplars)", f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}"))
@@ -385,7 +269,7 @@ def _print_evaluation(rows: list[dict[str, Any]]) -> None:
             numbers = (_cell(dsc, 100), _cell(asd), _cell(hd95), _cell(near, 100), str(missing) if missing else "")
             table.append((label, str(len(here)), *numbers))
         lowest = sorted(here, key=lambda row: min(c["dsc"] for c in row["classes"].values()))[:3]
-        worst.append(f"{site}, lowest DSC: " + ", ".join(f"{r['subject']} {_mean([r['classes']])}" for r in lowest))
+        worst.append(f"{site}, lowest DSC: " + ", ".join(f"{r['subject']} {mean_dsc([r['classes']])}" for r in lowest))
     print_table(("site", "subjects", "DSC %", "ASD mm", "HD95 mm", "within 2 mm %", "empty"), table)
     print("\n".join(worst))
 
@@ -400,12 +284,6 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
         for row in rows:
             for name, values in row["classes"].items():
                 writer.writerow([row["site"], row["subject"], name, *(values[m] for m in metrics)])
-
-
-def _mean(classes: list[dict[str, dict[str, float]]]) -> str:
-    """The mean DSC over subjects and classes, in per cent."""
-    values = [c["dsc"] for subject in classes for c in subject.values()]
-    return f"{100 * sum(values) / len(values):.1f}" if values else "-"
 
 
 def _average(values: list[float | None]) -> float | None:

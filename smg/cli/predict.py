@@ -37,10 +37,7 @@ def predict(
 
     if out.exists() and not out.is_dir():
         raise Misuse(f"--out {out}: is a file; give a folder for the masks")
-    learner = Learner(model)
-    if not learner.current:
-        raise SmgError(f"{model}: has learned nothing yet; `smg learn {model} SITE` first")
-    predictor = learner.predictor()
+    predictor = Learner(model).predictor()
     named, faults = find_scans(scans)
     paths, masks = apart_from_masks(named)
     if masks and not paths:
