@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from smg.cli import app
 from smg.errors import SmgError
-from smg.report.figures import Figures, for_page
+from smg.report.charts import legend_below, site_ticks
+from smg.report.figures import HEIGHT, WIDTH, Figures, for_page
 from smg.report.objective import rounds_begin
 from smg.report.page import embedded, write_report
 from smg.report.runs import Run
@@ -229,6 +230,23 @@ def test_numbers_in_names_stay_as_they_are_in_figures() -> None:
     drawn = for_page(svg, "name", "alt")
     assert "sga lr 0.0005" in drawn
     assert 'x="1.23"' in drawn
+
+
+def test_figures_have_room_for_long_names() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), layout="constrained")
+    axis = figure.subplots()
+    for n in range(5):
+        axis.plot([0, 1], label=f"a method by a longer name {n}")
+    legend_below(axis)
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+    site_ticks(axis, [0, 1], ["A", "B"])
+    assert {tick.get_rotation() for tick in axis.get_xticklabels()} == {0}
+    site_ticks(axis, [0, 1, 2], ["Radboud University Nijmegen Medical Centre"] * 3)
+    ticks = axis.get_xticklabels()
+    assert {(tick.get_text(), tick.get_rotation()) for tick in ticks} == {("Radboud Univ…al Centre", 25)}
 
 
 def test_rounds_of_one_site_have_their_own_places() -> None:
