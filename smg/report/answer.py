@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smg.report.runs import Run
-from smg.report.table import DIGITS, Cell, StreamTable, leaders, printed
+from smg.report.table import DIGITS, Cell, StreamTable, leaders, listed, printed
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
                        for m in ("BM", "BT", "FM"))  # fmt: skip
     hero = next(iter(_best(kept) or _best(new)), "")
     return Verdict(
-        sentence=" ".join(filter(None, [_summary(kept, lost, new, stream), _caution(kept, new, table)])),
+        sentence=" ".join(filter(None, [_summary(kept, lost, new, stream), _caution(kept, new, table), _scale(table)])),
         forgot=_forgot(lost, hero, stream["order"]),
         elsewhere=_elsewhere(new, hero, stream["unseen"]),
         forgot_figure=_signed(lost[hero].mean or 0.0) if hero in lost else "",
@@ -41,7 +41,7 @@ def _best(cells: dict[str, Cell]) -> list[str]:
 
 
 def _have(names: Sequence[str]) -> str:
-    return f"{' and '.join(filter(None, [', '.join(names[:-1]), names[-1]]))} {'has' if len(names) == 1 else 'have'}"
+    return f"{listed(names)} {'has' if len(names) == 1 else 'have'}"
 
 
 def _summary(kept: dict[str, Cell], lost: dict[str, Cell], new: dict[str, Cell], stream: dict[str, object]) -> str:
@@ -72,6 +72,13 @@ def _caution(kept: dict[str, Cell], new: dict[str, Cell], table: StreamTable) ->
         return ""
     told = "; ".join(leads)
     return f"{told[0].upper()}{told[1:]}: within the spread over seeds."
+
+
+def _scale(table: StreamTable) -> str:
+    """The bounds, by what they keep."""
+    means = {name: table.rows[name]["dsc", "BM"] for name in table.bounds}
+    told = [f"{name} {_percent(cell)}" for name, cell in means.items() if cell.mean is not None]
+    return f"{table.scale}{': ' * bool(told)}{', '.join(told)}." if table.scale else ""
 
 
 def _narrow_lead(place: str, cells: dict[str, Cell]) -> str:

@@ -15,26 +15,40 @@ HEAT = "cividis"  # the same to every reader, colour-blind or not
 Series = tuple[Array, Array]  # x, y
 
 
-def legend_below(axis: Any, columns: int = 4) -> None:
-    """Under the axis, as wide as it takes."""
+def legend_below(axis: Any) -> None:
+    """Under the axis, in as many columns as have room."""
     handles, labels = axis.get_legend_handles_labels()
-    if labels:
-        axis.figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)),
-                           columnspacing=1.3, handlelength=2.2, handletextpad=0.5)  # fmt: skip
+    for columns in range(min(5, len(labels)), 0, -1):
+        legend = axis.figure.legend(handles, labels, loc="outside lower center", ncols=columns,
+                                    columnspacing=1.3, handlelength=2.2, handletextpad=0.5)  # fmt: skip
+        if columns == 1 or legend.get_window_extent().width <= axis.figure.bbox.width:
+            return
+        legend.remove()
+
+
+def site_ticks(axis: Any, places: Sequence[float], names: Sequence[str], ha: str = "center") -> None:
+    """A site's name at each place; aslant and without their middle, where hospitals have long ones."""
+    short = [name if len(name) <= 22 else f"{name[:12]}…{name[-9:]}" for name in names]
+    if sum(map(len, short)) > 48:
+        axis.set_xticks(places, short, rotation=25, ha="right", rotation_mode="anchor")
+    else:
+        axis.set_xticks(places, short, ha=ha)
 
 
 def draw_measures(axis: Any, table: StreamTable, style: Mapping[str, Look]) -> None:
-    """Each method a point: BM across, FM up, bars for the spread over seeds."""
+    """Each method a point: BM across, FM up, bars for the spread over seeds; hollow where it is no rival."""
     for name, row in table.rows.items():
         across, up, look = row["dsc", "BM"], row["dsc", "FM"], style[name]
+        bound = name in table.bounds
         if across.mean is not None and up.mean is not None:
             axis.errorbar(across.mean, up.mean, xerr=across.spread, yerr=up.spread, color=look.colour, ls="none",
-                          marker=look.marker, ms=8, mew=0, elinewidth=1, capsize=2, label=name)  # fmt: skip
+                          marker=look.marker, ms=8, mew=1.4 * bound, mfc="none" if bound else look.colour, elinewidth=1,
+                          label=f"{name} (scale)" if bound else name)  # fmt: skip
     axis.set_xlabel("memory: BM, DSC % over the sites learned")
     axis.set_ylabel("generalisation: FM, DSC %")
     axis.margins(0.12)
     axis.annotate("better ↗", (1, 1), xycoords="axes fraction", ha="right", va="top", color=FAINT, size=10)
-    legend_below(axis, 5)
+    legend_below(axis)
 
 
 def fill_matrices(figure: Any, matrices: Mapping[str, Array], sites: Sequence[str], low: float, high: float) -> None:
@@ -72,7 +86,7 @@ def draw_features(axis: Any, points: Mapping[str, Array], chosen: Mapping[str, S
     axis.set_ylabel("second")
     axis.margins(0.1)
     axis.grid(False)
-    legend_below(axis, 7)
+    legend_below(axis)
 
 
 def draw_series(
@@ -84,7 +98,7 @@ def draw_series(
     axis.set_ylabel(label)
     for _, begun in rounds[1:]:
         axis.axvline(begun, color=FAINT, lw=0.8, ls=(0, (2, 2)))
-    axis.set_xticks([begun for _, begun in rounds], [site for site, _ in rounds], ha="left")
+    site_ticks(axis, [begun for _, begun in rounds], [site for site, _ in rounds], ha="left")
     axis.grid(False, axis="x")
     axis.set_xlabel("site being learned")
     legend_below(axis)

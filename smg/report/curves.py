@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from smg.report.charts import legend_below
+from smg.report.charts import legend_below, site_ticks
 from smg.report.runs import Run
 from smg.report.style import Look
 
@@ -51,8 +51,8 @@ def draw_curves(
         elif any(spreads):
             axis.errorbar(x, means, spreads, color=look.colour, fmt="none", elinewidth=0.9, alpha=0.7)
         axis.plot(x, means, color=look.colour, marker=look.marker, ls=look.dash, label=name)
-    axis.set_xticks(range(len(order)), [order[0], *(f"+ {site}" for site in order[1:])])
-    axis.set_xlim(-0.15, len(order) - 0.85)
+    site_ticks(axis, range(len(order)), [order[0], *(f"+ {site}" for site in order[1:])])
+    axis.set_xlim(-0.25, len(order) - 0.75)
     axis.set_xlabel("sites learned so far")
     axis.set_ylabel("DSC %")
     if legend:

@@ -15,6 +15,7 @@ from smg.report.curves import Curve, curve_of, draw_curves
 from smg.report.pictures import Seen, contours
 from smg.report.runs import Run
 from smg.report.style import AFTER, END, FAINT, INK, TRUTH, drawing, looks
+from smg.report.table import listed
 
 TILES = 4  # of each method, two by two
 NAMES = {
@@ -64,7 +65,7 @@ def _headline(figure: Any, stream: dict[str, Any]) -> None:
     """The question, and under it what the contours are."""
     from matplotlib.lines import Line2D
 
-    first, later = stream["order"][0], _listed(stream["order"][1:])
+    first, later = stream["order"][0], listed(stream["order"][1:])
     question = f"What is left of site {first} once {later} {'is' if len(stream['order']) == 2 else 'are'} learned?"
     figure.text(0.0225, 0.962, question, fontsize=16, weight="bold", color=INK, va="center")
     where = f"Test slices of site {first}:"
@@ -75,10 +76,6 @@ def _headline(figure: Any, stream: dict[str, Any]) -> None:
     figure.legend(handles=handles, loc="center left", bbox_to_anchor=(0.18, 0.912), ncols=3, fontsize=9.5, frameon=True,
                   facecolor="#30343a", edgecolor="none", framealpha=1, labelcolor="white", handlelength=2.4,
                   columnspacing=1.8, borderpad=0.45)  # fmt: skip
-
-
-def _listed(sites: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(sites[:-1]), *sites[-1:]]))
 
 
 def _draw_block(figure: Any, run: Run, subjects: Sequence[Seen], last: int) -> None:

@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Gallery:
-    """All that section 5 shows."""
+    """All that section 6 shows."""
 
     parts: tuple[Part, ...]
     seed: int

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from smg.report.charts import HEAT
 from smg.report.runs import Run
+from smg.report.table import printed
 from smg.sites.formats import Array
 
 
@@ -22,7 +23,8 @@ class HeatCell:
     background: str
     ink: str
     note: str  # what it is, for a pointer and a screen reader
-    learned_now: bool  # the site this round learned
+    learned_now: bool = False  # the site this round learned
+    change: str = ""  # in the unit of the text, since the site was learned
 
 
 def matrix_of(runs: Sequence[Run], metric: str, scale: float) -> Array:
@@ -53,24 +55,43 @@ def bounds_of(matrices: Sequence[Array]) -> tuple[float, float]:
 
 def heat_rows(values: Array, sites: Sequence[str], low: float, high: float, digits: int) -> list[list[HeatCell]]:
     """The cells of one method's matrix, round by round."""
+    return [
+        [
+            replace(_cell(float(values[row, column]), f"{site} after {learned}", low, high, digits),
+                    learned_now=row == column)
+            for column, site in enumerate(sites)
+        ]
+        for row, learned in enumerate(sites)
+    ]  # fmt: skip
+
+
+def kept_row(values: Array, sites: Sequence[str], learned: int, low: float, high: float, digits: int) -> list[HeatCell]:
+    """What is left at the end of each of the sites `learned`, and since it was; then of the unseen one."""
+    cells = [
+        _cell(float(v), f"{site} at the end", low, high, digits)
+        for v, site in zip(values[learned - 1], sites, strict=True)
+    ]
+    for place in range(learned - 1):
+        change = float(values[learned - 1, place] - values[place, place])
+        if math.isfinite(change):
+            text = printed(change, digits)
+            signed = text.replace("-", "−") if float(text) <= 0 else f"+{text}"
+            cells[place] = replace(
+                cells[place], change=signed, note=f"{cells[place].note}, {signed} since it was learned"
+            )
+    return cells
+
+
+def _cell(value: float, what: str, low: float, high: float, digits: int) -> HeatCell:
     from matplotlib import colormaps
 
-    colours = colormaps[HEAT]
-    rows = []
-    for row, learned in enumerate(sites):
-        cells = []
-        for column, site in enumerate(sites):
-            value = float(values[row, column])
-            if math.isnan(value):
-                cells.append(HeatCell("–", "transparent", "inherit", f"{site} after {learned}: not measured", False))
-                continue
-            red, green, blue, _ = colours((value - low) / (high - low))
-            background = f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
-            ink = "#000" if _luminance(red, green, blue) > 0.18 else "#fff"
-            text = f"{value:.{digits}f}"
-            cells.append(HeatCell(text, background, ink, f"{site} after {learned}: {text}", row == column))
-        rows.append(cells)
-    return rows
+    if math.isnan(value):
+        return HeatCell("–", "transparent", "inherit", f"{what}: not measured")
+    red, green, blue, _ = colormaps[HEAT]((value - low) / (high - low))
+    background = f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
+    ink = "#000" if _luminance(red, green, blue) > 0.18 else "#fff"
+    text = f"{value:.{digits}f}"
+    return HeatCell(text, background, ink, f"{what}: {text}")
 
 
 def _luminance(*colour: float) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,6 @@ def _page(material: Material, figures: Figures, paths: Sequence[Path], data: Pat
     shared, own = settings.shared_and_own(material.runs)
     say("drawing figures")
     page: dict[str, Any] = {
-        "made": f"{date.today():%-d %B %Y}",
         "version": __version__,
         "material": material,
         "folders": " ".join(path.name or "." for path in paths),  # no path of this machine
@@ -74,6 +72,7 @@ def _page(material: Material, figures: Figures, paths: Sequence[Path], data: Pat
         "answer": sections.answer(material),
         "history": sections.history(material.models),
         "glance": sections.at_a_glance(material, figures),
+        "hint": sections.hint(material, data is not None),
         "curves": sections.curves(material, figures),
         "matrices": sections.matrices(material, figures),
         "buffer": sections.buffer(material, figures),

@@ -18,7 +18,7 @@ from smg.report.charts import draw_features, draw_measures, draw_series, draw_ti
 from smg.report.collect import Material, Model, Record, milliseconds_a_step, told_stream
 from smg.report.curves import curve_of, draw_curves
 from smg.report.figures import Figures
-from smg.report.matrices import bounds_of, heat_rows, matrix_of, sites_of
+from smg.report.matrices import bounds_of, heat_rows, kept_row, matrix_of, sites_of
 from smg.report.objective import COSINES, LOSSES, logged, rounds_begin
 from smg.report.runs import Run
 from smg.report.style import looks
@@ -35,17 +35,28 @@ MEANING = {
 
 
 def answer(material: Material) -> list[Part]:
-    """1: each stream's table, the sentence above it, and the two answers of the first screen."""
+    """1, 2: each stream's answers on the first screen, the sentence, who forgot what, and the paper's table."""
     parts = []
     for table in paper_tables(material.runs):
         runs = [run for run in material.runs if run.stream == table.stream]
-        rows = [{"name": n, "seeds": _listed(table.seeds[n]), "cells": [_cell(c, d) for c, d in cells(row)]}
-                for n, row in table.rows.items()]  # fmt: skip
+        rows = [{"name": n, "bound": n in table.bounds, "seeds": _listed(table.seeds[n]),
+                 "cells": [_cell(c, d) for c, d in cells(row)]} for n, row in table.rows.items()]  # fmt: skip
         seeds = sorted({seed for some in table.seeds.values() for seed in some})
         title = ", ".join(filter(None, [told_stream(runs[0].results["stream"]), table.of]))
-        parts.append({"title": title, "verdict": _judged(table, runs), "rows": rows, "seeds": seeds,
-                      "even": table.even})  # fmt: skip
+        parts.append({"title": title, "verdict": _judged(table, runs), "rows": rows, "seeds": seeds, "even": table.even,
+                      "scale": table.scale, "kept": _kept(table, runs),
+                      "marked": any(cell.best for row in table.rows.values() for cell in row.values())})  # fmt: skip
     return parts
+
+
+def _kept(table: StreamTable, runs: list[Run]) -> Part:
+    """What each method has at the end of every site, and what it lost of it since: who forgot what."""
+    order, sites = runs[0].results["stream"]["order"], sites_of(runs[0])
+    made = {name: matrix_of([run for run in runs if run.name == name], "dsc", METRICS["dsc"][1]) for name in table.rows}
+    low, high = bounds_of([values[len(order) - 1] for values in made.values()])
+    rows = [{"name": n, "bound": n in table.bounds, "cells": kept_row(v, sites, len(order), low, high, DIGITS["dsc"])}
+            for n, v in made.items()]  # fmt: skip
+    return {"learned": order, "unseen": sites[len(order) :], "rows": rows}
 
 
 def _judged(table: StreamTable, runs: list[Run]) -> Verdict:
@@ -112,21 +123,21 @@ def _fell(falls: list[tuple[float, str, Record]], rows: list[Part]) -> str:
 
 
 def at_a_glance(material: Material, figures: Figures) -> list[Part]:
-    """2: BM against FM."""
+    """3: BM against FM, where there are methods to compare."""
     style, parts = looks(material.methods), []
     for number, table in enumerate(paper_tables(material.runs), start=1):
-        if all(row["dsc", "FM"].mean is None for row in table.rows.values()):
+        if sum(row["dsc", "FM"].mean is not None for row in table.rows.values()) < 2:
             continue
         alt = f"Memory against generalisation, stream {table.stream}: " + "; ".join(
             f"{name} BM {row['dsc', 'BM'].text()}, FM {row['dsc', 'FM'].text()}" for name, row in table.rows.items()
         )
         drawn = figures.draw(f"measures-{number}", alt, partial(draw_measures, table=table, style=style), height=360)
-        parts.append({"title": _title(material, table.stream), "figure": drawn})
+        parts.append({"title": _title(material, table.stream), "figure": drawn, "scale": table.scale})
     return parts
 
 
 def curves(material: Material, figures: Figures) -> list[Part]:
-    """3: DSC on the first and on the unseen site as rounds go by."""
+    """4: DSC on the first and on the unseen site as rounds go by."""
     style, parts = looks(material.methods), []
     for number, stream in enumerate(material.streams, start=1):
         by_name = {name: runs for name in material.methods if (runs := material.of(stream, name))}
@@ -146,7 +157,7 @@ def curves(material: Material, figures: Figures) -> list[Part]:
 
 
 def matrices(material: Material, figures: Figures) -> list[Part]:
-    """4: heat maps, one a method, on one scale for each stream and metric."""
+    """5: heat maps, one a method, on one scale for each stream and metric."""
     parts = []
     for number, stream in enumerate(material.streams, start=1):
         for metric, (head, scale, _) in METRICS.items():
@@ -166,8 +177,15 @@ def matrices(material: Material, figures: Figures) -> list[Part]:
     return parts
 
 
+def hint(material: Material, asked: bool) -> str:
+    """In the place of pictures: why there are none. Nothing where there is nothing to draw them with."""
+    if not asked and any(material.records.values()):
+        return "Left out, since they would show patients. To put them in, with the scans the runs were made from:"
+    return "The weights of these runs' rounds are not beside their results." if asked and material.runs else ""
+
+
 def buffer(material: Material, figures: Figures) -> list[Part]:
-    """6: what each method kept, for its first seed on each stream; and what each model keeps."""
+    """7: what each method kept, for its first seed on each stream; and what each model keeps."""
     parts = []
     sources: list[tuple[str, str, Any, Sequence[Record]]] = []
     for stream in material.streams:
@@ -196,7 +214,7 @@ def _each(names: Iterable[str]) -> str:
 
 
 def objective(material: Material, figures: Figures) -> list[Part]:
-    """7: cosines, losses and the time of a step."""
+    """8: cosines, losses and the time of a step."""
     parts: list[Part] = []
     groups: list[tuple[str, str, dict[str, list[Sequence[Record]]]]] = []
     for number, stream in enumerate(material.streams, start=1):

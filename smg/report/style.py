@@ -18,7 +18,7 @@ PALETTE = (
     ("#6b5bb5", "#b3a5f5"),
     ("#5f6368", "#b8bcc2"),
 )
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">", "p", "h", "d")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "*", "h", "d")
 DASHES: tuple[tuple[int, tuple[float, ...]], ...] = ((0, ()), (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (5, 1.4, 1.2, 1.4)))
 INK, FAINT, GRID = "#1b1f24", "#59616b", "#d5d9de"  # text, lesser text, lines of the grid
 LINES_CHOSEN = ("sga+c", "finetune")  # the paper's own and the one it is measured against keep their colours

@@ -6,12 +6,12 @@ import csv
 import io
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from smg.report.runs import Run
 from smg.sites.labels import first_class
 
-BOUNDS = ("pooled", "per-site")  # they see every site's data, or have a network for each: no rivals, but a scale
+BOUNDS = {"pooled": "keeps every scan", "per-site": "has a network for each site"}  # no rivals, but a scale
 MEASURES = ("BM", "BT", "FM", "FT")
 METRICS = {"dsc": ("DSC %", 100.0, "higher"), "asd": ("ASD mm", 1.0, "lower")}
 DIGITS = {"dsc": 1, "asd": 2}
@@ -47,11 +47,19 @@ class StreamTable:
     rows: dict[str, dict[tuple[str, str], Cell]]  # method -> (metric, measure) -> cell
     seeds: dict[str, tuple[int, ...]]
     of: str = ""  # `class zone`, where there are several: the first is what is compared
-    bounds: frozenset[str] = frozenset()  # rows that are no rivals
+    bounds: dict[str, str] = field(default_factory=dict)  # rows that are no rivals, and why
 
     @property
     def rivals(self) -> list[str]:
         return [name for name in self.rows if name not in self.bounds] or list(self.rows)
+
+    @property
+    def scale(self) -> str:
+        """What is to be said of the rows that are no rivals, wherever a best one is named."""
+        if not self.bounds:
+            return ""
+        are = "is a scale, no rival" if len(self.bounds) == 1 else "are a scale, not rivals"
+        return f"{listed([f'{name} ({why})' for name, why in self.bounds.items()])} {are}"
 
     @property
     def even(self) -> bool:
@@ -72,7 +80,7 @@ def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
         names = list(dict.fromkeys(run.name for run in here))
         rows = {name: _row([run for run in here if run.name == name]) for name in names}
         seeds = {name: tuple(sorted(run.seed for run in here if run.name == name)) for name in names}
-        bounds = frozenset(run.name for run in here if run.results["method"] in BOUNDS)
+        bounds = {run.name: BOUNDS[run.results["method"]] for run in here if run.results["method"] in BOUNDS}
         table = StreamTable(stream, rows, seeds, _class_of(here[0]), bounds)
         tables.append(replace(table, rows=_with_best(rows, bounds)) if table.even else table)
     return tables
@@ -180,7 +188,13 @@ def _about(table: StreamTable) -> str:
     told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     seeds = f"{told} seed{'s' * (counts != [1])}" + (", mean ± sd" if counts != [1] else "")
     uneven = "" if table.even else "; not the same for all, so nothing is in bold"
-    return ", ".join(filter(None, [table.of, seeds])) + uneven
+    scale = f"; {table.scale}" if table.scale else ""
+    return ", ".join(filter(None, [table.of, seeds])) + uneven + scale
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`"""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def in_markdown(text: str) -> str:

@@ -65,6 +65,7 @@ def test_so_is_a_lead_elsewhere() -> None:
 def test_bounds_are_no_rivals() -> None:
     told = said(run("pooled", 0, 0.95, 0.0, 0.9), run("sga", 0, 0.8, -0.05, 0.75), run("jm", 0, 0.7, -0.1, 0.6))
     assert told.sentence.startswith("In memory sga has the highest mean")
+    assert told.sentence.endswith("pooled (keeps every scan) is a scale, no rival: pooled 95.0 %.")
 
 
 def test_without_an_unseen_site_it_does_not_claim_one() -> None:

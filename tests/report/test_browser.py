@@ -137,6 +137,20 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def long_names(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A bench's page and a model's, of hospitals as they call themselves."""
+    folder = tmp_path_factory.mktemp("long_names")
+    order = ("Universitätsklinikum-Schleswig-Holstein_Campus-Lübeck_3T", "Beth Israel Deaconess Medical Center, Boston")
+    unseen = "University College London Hospitals NHS Foundation Trust"
+    streams = {"one": (order, unseen), "two": (order[::-1], unseen)}
+    bench = make_bench(folder / "bench", ("finetune", "sga+c"), streams, seeds=(0, 1), subjects=2, reports=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figures, "_write", lambda *_: None)
+        model = bench / "one/sga+c/seed-0/model"
+        return [write_report([path], folder / f"{path.name}.html").page for path in (bench, model)]
+
+
+@pytest.fixture(scope="module")
 def with_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("with_pictures")
     with pytest.MonkeyPatch.context() as patch:
@@ -162,13 +176,26 @@ def test_it_opens_anywhere(browser: Browser, with_pictures: Path, page: Path, wi
     assert (sum(int(n) for n in background[4:-1].split(",")) < 200) == dark
 
 
+@pytest.mark.parametrize("width", [1280, 768, 390])
+def test_long_names_scroll_in_their_own_boxes(browser: Browser, long_names: list[Path], width: int) -> None:
+    """The page never scrolls sideways; a table that is too wide does, and can be reached to be scrolled by keys."""
+    too_wide = """return [...document.querySelectorAll('table, svg.chart')].filter(e => e.checkVisibility() &&
+        e.getBoundingClientRect().right > innerWidth && !e.closest('.wide[tabindex="0"]')).map(e => e.className)"""
+    for one in long_names:
+        browser.open(one, width)
+        browser.js("for (const d of document.querySelectorAll('details')) d.open = true")
+        assert browser.js("return document.documentElement.scrollWidth") <= width
+        assert browser.js(too_wide) == []
+        assert browser.axe() == []
+
+
 def test_the_first_screen_answers_the_question(browser: Browser, page: Path) -> None:
     for width in (1280, 390):
         browser.open(page, width)
         places = "return [...document.querySelectorAll('.verdict')].map(v => v.getBoundingClientRect().bottom)"
         assert max(browser.js(places)) <= 800
     browser.open(page)
-    assert browser.js("return document.querySelector('.paper').getBoundingClientRect().bottom") <= 800
+    assert browser.js("return document.querySelector('.left').getBoundingClientRect().bottom") <= 800
 
 
 def test_the_formula_shows_on_hover_and_on_focus(browser: Browser, page: Path) -> None:

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from smg.cli import app
 from smg.errors import SmgError
-from smg.report.figures import Figures, for_page
+from smg.report.charts import legend_below, site_ticks
+from smg.report.figures import HEIGHT, WIDTH, Figures, for_page
 from smg.report.objective import rounds_begin
 from smg.report.page import embedded, write_report
 from smg.report.runs import Run
@@ -43,6 +44,13 @@ class Nesting(HTMLParser):
 
 def between(page: str, one: str, other: str) -> str:
     return page[page.index(f'id="{one}"') : page.index(f'id="{other}"')]
+
+
+def sections(page: str) -> list[str]:
+    """Those there are, which are those the page's list of them leads to."""
+    found = re.findall(r'<section id="(\w+)"', page)
+    assert re.findall(r'<a href="#(\w+)">', page.split("</nav>")[0].split("<nav")[1]) == found
+    return found
 
 
 def script(page: str, name: str) -> object:
@@ -94,6 +102,28 @@ def test_the_answer_comes_first_in_the_paper_s_form(whole: tuple[Path, Path]) ->
     assert len(csv.splitlines()) == 1 + 2 * 2 * 4
 
 
+@pytest.mark.usefixtures("no_files")
+def test_it_opens_on_who_forgot_what(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("finetune", "sga+c", "pooled"), seeds=(0, 1), subjects=2, reports=3)
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    opening = between(page, "answer", "measures")
+    runs = [json.loads(p.read_text())["matrix"]["dsc"] for p in sorted((bench / "A-E/finetune").rglob("results.json"))]
+    end, learned = (100 * sum(run[r]["B"] for run in runs) / 2 for r in "DB")
+    assert f"{end:.1f} <small>−{learned - end:.1f}</small>" in opening
+    assert opening.count('title="D at the end: ') == 3  # the last learned cannot have been forgotten yet
+    assert opening.count("since it was learned") == 3 * 3
+    assert "F <small>unseen</small>" in opening
+    assert "pooled <small>scale</small>" in opening
+    assert (
+        "pooled (keeps every scan) is a scale, no rival: pooled " in opening
+    )  # in the sentence that names the highest
+    measures = between(page, "measures", "glance")
+    assert "pooled (keeps every scan) is a scale, no rival, and never in bold" in measures
+    assert 'class="best"' not in measures[measures.index('class="bound"') : measures.index("</tbody>")]
+    assert "Hollow: a scale" in between(page, "glance", "curves")
+    assert "pooled (scale)" in between(page, "glance", "curves")
+
+
 def test_every_subject_is_in_the_page_and_failures_are_counted(whole: tuple[Path, Path]) -> None:
     bench, path = whole
     rows = script(path.read_text(), "rows")
@@ -140,34 +170,35 @@ def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_files")
-def test_sections_with_nothing_to_show_say_what_to_run(tmp_path: Path) -> None:
+def test_sections_with_nothing_to_show_are_not_there(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "jm", ("A", "B"), "F", subjects=2, reports=3)
+    model = write_report([run / "model"], tmp_path / "model.html").page.read_text()
+    assert sections(model) == ["answer", "buffer", "objective"]
+    (run / "log.jsonl").unlink()
     shutil.rmtree(run / "model")
     page = write_report([run], tmp_path / "report.html").page.read_text()
-    for section, after in (("pictures", "buffer"), ("buffer", "objective")):
-        assert 'class="empty"' in between(page, section, after)
-        assert "<code>smg " in between(page, section, after)
-    assert "Seed 0 alone" in between(page, "answer", "glance")
+    assert sections(page) == ["answer", "measures", "curves", "matrices", "subjects"]
+    assert "Seed 0 alone" in between(page, "measures", "curves")
+    assert "Best in bold" not in page  # of one method there is none
 
 
 @pytest.mark.usefixtures("no_files")
 def test_a_model_s_folder_shows_its_history(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "sga+c", ("A", "B", "C"), "F", subjects=2, reports=3)
     page = write_report([run / "model"], tmp_path / "report.html").page.read_text()
-    answer = between(page, "answer", "glance")
+    answer = between(page, "answer", "buffer")
     assert "86.0 → 70.0" in answer  # what the fourth round did to an earlier site's exemplars
     assert "largest fall" in answer
-    assert 'class="empty"' in between(page, "glance", "curves")
     assert "<svg" in between(page, "buffer", "objective")
-    assert "cos(G_D, G_P)" in between(page, "objective", "subjects")
+    assert "cos(G_D, G_P)" in page[page.index('id="objective"') :]
     last = run / "model" / "rounds" / "004" / "round.json"  # a round may have a method of its own
     told = json.loads(last.read_text())
     config, selection = told["config"] | {"method": "jm"}, told["selection"] | {"policy": "representative"}
     last.write_text(json.dumps(told | {"config": config, "selection": selection}))
     page = write_report([run / "model"], tmp_path / "report.html").page.read_text()
-    assert "sga+c, then jm" in between(page, "objective", "subjects")
+    assert "sga+c, then jm" in page[page.index('id="objective"') :]
     assert "comprehensive, then representative" in between(page, "buffer", "objective")
-    assert between(page, "answer", "glance").count('<td class="text">sga+c</td>') == 3
+    assert between(page, "answer", "buffer").count('<td class="text">sga+c</td>') == 3
 
 
 @pytest.mark.usefixtures("no_files")
@@ -229,6 +260,23 @@ def test_numbers_in_names_stay_as_they_are_in_figures() -> None:
     drawn = for_page(svg, "name", "alt")
     assert "sga lr 0.0005" in drawn
     assert 'x="1.23"' in drawn
+
+
+def test_figures_have_room_for_long_names() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72), layout="constrained")
+    axis = figure.subplots()
+    for n in range(5):
+        axis.plot([0, 1], label=f"a method by a longer name {n}")
+    legend_below(axis)
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+    site_ticks(axis, [0, 1], ["A", "B"])
+    assert {tick.get_rotation() for tick in axis.get_xticklabels()} == {0}
+    site_ticks(axis, [0, 1, 2], ["Radboud University Nijmegen Medical Centre"] * 3)
+    ticks = axis.get_xticklabels()
+    assert {(tick.get_text(), tick.get_rotation()) for tick in ticks} == {("Radboud Univ…al Centre", 25)}
 
 
 def test_rounds_of_one_site_have_their_own_places() -> None:

@@ -121,6 +121,8 @@ def test_a_bound_under_another_name_is_no_rival() -> None:
 
     (table,) = paper_tables([made("joint", "pooled", 0.9), made("jm", "jm", 0.7), made("sga", "sga", 0.8)])
     assert [name for name, row in table.rows.items() if row["dsc", "BM"].best] == ["sga"]
+    for written in (to_markdown([table]), to_latex([table])):
+        assert "joint (keeps every scan) is a scale, no rival" in written
 
 
 def test_means_over_other_seeds_are_no_comparison(bench: Path) -> None:
