@@ -153,5 +153,7 @@ def locked(folder: Path) -> Iterator[None]:
         with naming(path):
             file.truncate(0)
             os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-        yield
-        file.truncate(0)
+        try:
+            yield
+        finally:  # also where the process lives on after a fault
+            file.truncate(0)

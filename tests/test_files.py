@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from smg.errors import SmgError
-from smg.files import append_line, folder_in, locked, replacing, write_json
+from smg.files import append_line, folder_in, left_alone, locked, replacing, write_json
 
 
 def test_it_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -89,5 +89,8 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(SmgError, match=told.format("lock")), locked(tmp_path):
         pytest.fail("it was locked")
     monkeypatch.undo()
+    with pytest.raises(ZeroDivisionError), locked(tmp_path):
+        assert 1 / 0
+    assert left_alone(tmp_path)  # though this process lives on
     with locked(tmp_path):  # nobody has it
         pass

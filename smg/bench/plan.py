@@ -86,6 +86,7 @@ class Plan:
     settings: Tree = field(default_factory=dict)
     words: Tree = field(default_factory=dict)  # settings of the command line, over those of the file and its methods
     data: Path | None = None
+    configured: Tree = field(default_factory=dict)  # the method and options of a configuration laid over it
 
     def runs(self) -> list[PlannedRun]:
         """Seed by seed, so that the first seed's table is whole when the others are still to come."""
@@ -118,7 +119,7 @@ class Plan:
         (name,) = other.methods
         own: Tree = {key: whole.pop(key) for key in ("method", "options") if key in whole}
         whole.pop("seed", None)
-        return replace(self, settings=whole, methods={name: own}, seeds=seeds)
+        return replace(self, settings=whole, methods={name: own}, seeds=seeds, configured=own)
 
     def only(
         self, streams: Iterable[str] | None = None, methods: Iterable[str] | None = None, seeds: Sequence[int] = ()
@@ -128,13 +129,19 @@ class Plan:
         if streams:
             cut = replace(cut, streams={name: _named(name, self.streams, "stream") for name in streams})
         if methods:
-            made = [(plain(name), self.methods.get(name, {"method": name})) for name in methods]
+            made = [
+                (plain(name), self.methods.get(name) or laid(self.configured, {"method": name})) for name in methods
+            ]
             for name in twice(name for name, _ in made):
                 raise Misuse(f"two methods are called {name!r}; a file can give one of them another `name`")
             cut = replace(cut, methods=dict(made))
         for seed in twice(seeds):
             raise Misuse(f"seed {seed} stands twice")
         return replace(cut, seeds=tuple(seeds)) if seeds else cut
+
+    def _made(self, name: str) -> Tree:
+        """One of its own variants, or any method, with the options of a configuration that has the same."""
+        return self.methods.get(name) or laid(self.configured, {"method": name})
 
 
 def read_plan(source: str) -> Plan:

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any
 
-from smg.errors import SmgError
+from smg.errors import SmgError, Stopped
 
+TORCHRUN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}  # what it sets
 GRACE = 30.0  # seconds in which the first process will have told of a fault that all of them have found
 
 
 def processes() -> int:
     """How many torchrun has started for this command; one, without it."""
-    started = {"RANK", "LOCAL_RANK", "WORLD_SIZE"} <= os.environ.keys()
-    return int(os.environ["WORLD_SIZE"]) if started else 1
+    return int(os.environ["WORLD_SIZE"]) if os.environ.keys() >= TORCHRUN else 1
 
 
 def together(command: Callable[..., None]) -> Callable[..., None]:
@@ -66,7 +66,7 @@ def _listener() -> Iterator[None]:
     except BaseException as fault:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if isinstance(fault, KeyboardInterrupt) or _parted(fault):
+        if isinstance(fault, KeyboardInterrupt | Stopped) or _parted(fault):
             sys.exit(1)
         if not isinstance(fault, SystemExit) or fault.code:
             time.sleep(GRACE)

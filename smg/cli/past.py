@@ -108,6 +108,8 @@ def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE"
 def _round_as_json(one: Round, past: History) -> dict[str, Any]:
     keys = ("subjects", "kept", "earlier", "versions")
     told = {key: one.record[key] if one.record else None for key in keys}
+    if one.kept and told["kept"]:
+        told["kept"] = told["kept"] | {one.site: one.kept}  # by now some may have been dropped
     held = past.held(one.record) if one.record else None
     return {"round": one.number, "parent": one.parent, "site": one.site, **told, "held": held, "damaged": one.fault}
 

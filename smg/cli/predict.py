@@ -40,7 +40,7 @@ def predict(
     predictor = Learner(model).predictor()
     named, faults = find_scans(scans)
     paths, masks = apart_from_masks(named)
-    if masks and not paths:
+    if masks and not paths and not faults:
         raise SmgError(f"{masks[0]}: is the mask of a scan beside it, as all that were named; name the scans")
     if masks:
         say(f"left out {len(masks)} of {len(named)} files, masks that lie beside their scans: {masks[0].name}, ...")

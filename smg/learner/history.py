@@ -66,13 +66,14 @@ class History:
         for path in (self.store.folder / "progress").glob("[!.]*.safetensors"):
             try:
                 found.append(json.loads(safetensors_header(path)[1]["about"]))
-            except (OSError, ValueError, KeyError):
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
                 continue
         about = max(found, key=lambda one: one["iteration"], default=None)
         if about is None or about["round"] in [entry["round"] for entry in self.model["rounds"]]:
             return None
         told = {key: about.get(key) for key in ("round", "site", "iteration", "iterations")}
-        return told | {"at_work": not left_alone(self.store.folder)}
+        folder = self.store.folder
+        return told | {"at_work": (folder / "lock").exists() and not left_alone(folder)}
 
     def _round(self, entry: dict[str, Any]) -> Round:
         number, parent, site = entry["round"], entry["parent"], entry["site"]

@@ -14,7 +14,6 @@ import smg
 from smg.errors import Misuse, SmgError
 from smg.evaluation.subjects import Evaluated, Measuring, evaluate_subjects
 from smg.learner.closing import Parts, close, close_again
-from smg.learner.closing import versions as versions
 from smg.learner.config import LearnerConfig
 from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage

@@ -107,6 +107,14 @@ def test_configurations_laid_over_a_plan_are_as_learn_lays_them(tmp_path: Path) 
     assert [run.config.batch for run in grid.under(others[1]).runs()] == [2] * len(grid.runs())  # over its methods' own
 
 
+def test_a_configurations_options_go_with_its_method_alone() -> None:
+    """As `smg learn --config recommended --method NAME` has it."""
+    plan = Plan(streams={"s": stream_plan(["A", "B"], "C")}).under(read_plan("recommended"))
+    assert plan.only(methods=["sga+c"]).runs()[0].config.options == {"inner": "adam"}
+    assert plan.only(methods=["jm"]).runs()[0].config.options == {}
+    assert plan.runs()[0].name == "recommended"
+
+
 def test_every_ready_configuration_is_a_sound_plan() -> None:
     assert {"prostate-paper", "prostate-lite", "demo", "recommended"} <= set(ready())
     for name in ready():

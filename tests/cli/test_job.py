@@ -86,8 +86,8 @@ def test_run(desk: Path) -> None:
 @pytest.fixture(params=["0", "1"])
 def rank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """This process, as if it were one of two; what it does with signals is undone."""
-    for name, value in {"RANK": request.param, "LOCAL_RANK": request.param, "WORLD_SIZE": "2"}.items():
-        monkeypatch.setenv(name, value)
+    for name in job.TORCHRUN:
+        monkeypatch.setenv(name, request.param if "RANK" in name else "2")
     monkeypatch.setattr(job, "GRACE", 0)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield request.param
@@ -151,3 +151,15 @@ def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(Misuse, match="2 processes cannot share 1 GPU; --nproc-per-node 1"), joined():
         pass
+
+
+def test_some_of_torchruns_words_are_not_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):  # as other starters of jobs leave them
+        monkeypatch.setenv(name, "2")
+    assert job.processes() == 1
+
+
+def test_who_is_stopped_does_not_wait_to_be_heard(rank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "GRACE", 1e6)
+    with pytest.raises(Stopped if rank == "0" else SystemExit), job.one_voice():
+        raise Stopped("stopped")
