@@ -35,10 +35,11 @@ def real_data() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for the real sites is marked `real`."""
+    """Whatever asks for the real sites is marked `real`; the longest come first, lest one worker be left with them."""
     for item in items:
         if "real_data" in getattr(item, "fixturenames", ()):
             item.add_marker("real")
+    items.sort(key=lambda item: "end_to_end" not in item.nodeid)
 
 
 def affine(spacing: tuple[float, float, float] = (0.6, 0.5, 3.0)) -> np.ndarray:
