@@ -82,7 +82,7 @@ def beside_the_network(folder: Path, count: int, repeats: int) -> dict[str, floa
     learner = Learner(folder / "model")
     network = learner.network()
     scans = [read_volume(path) for path in sorted((folder / "scans").glob("*.nii.gz"))[:count]]
-    prepared = [torch.from_numpy(prepare_scan(s, learner.config.preparation)[0]) for s in scans]
+    prepared = [torch.from_numpy(prepare_scan([s], learner.config.preparation)[0]) for s in scans]
 
     def bare() -> None:
         with undisturbed(network):

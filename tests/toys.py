@@ -31,7 +31,7 @@ def subject(seed: int, slices: int = 5, size: int = 16, site: str = "HK") -> Pre
     images = (images - images.mean()) / images.std()
     grid = Grid((slices, size, size), np.eye(4), size)
     about = Subject(site, f"Case{seed:02d}", Path("i"), Path("m"))
-    return Prepared(about, torch.from_numpy(images), torch.from_numpy(labels), (True,) * slices, grid, str(seed))
+    return Prepared(about, torch.from_numpy(images)[:, None], torch.from_numpy(labels), (True,) * slices, grid, str(seed))
 
 
 def slices(*seeds: int) -> Slices:

@@ -1,4 +1,4 @@
-"""A network's mask of a whole scan, on the scan's own grid."""
+"""Predict the mask of a whole scan, on the scan's own grid, window by window."""
 
 from __future__ import annotations
 
@@ -10,48 +10,100 @@ from torch import Tensor, nn
 from smg.allocator import keep_freed_memory
 from smg.networks.features import recorded_moments, undisturbed
 from smg.prepare.grid import Grid
-from smg.prepare.slices import with_neighbours
+from smg.prepare.options import Preparation
+from smg.prepare.slices import passes
+from smg.prepare.windows import Corner, gaussian
 from smg.sites.formats import Array
 
 AT_ONCE = 4  # slices in one pass: with more, a CPU is no faster, and needs the more memory
+WINDOWS_AT_ONCE = 16  # which are smaller
 
 
-def predict_mask(network: nn.Module, images: Tensor, grid: Grid, adjacent: int = 1, largest: bool = True) -> Array:
-    """Class indices, uint8, as the scan is stored; with `largest`, of each class the largest component alone."""
-    return mask_of(class_scores(network, images, adjacent), grid, largest)
+def predict_mask(
+    network: nn.Module, images: Tensor, grid: Grid, options: Preparation, largest: bool = True, mirror: bool = False
+) -> Array:
+    """Return class indices, uint8, as the scan is stored; with `largest`, only each class's largest component."""
+    return mask_of(class_scores(network, images, options, mirror), grid, largest)
 
 
 def mask_of(scores: Array, grid: Grid, largest: bool = True) -> Array:
-    """The mask that class scores decide, as the scan is stored."""
+    """Return the mask that class scores decide, as the scan is stored."""
     mask = grid.back(scores)
     return keep_largest(mask) if largest else mask
 
 
-def scores_and_moments(network: nn.Module, images: Tensor, bottleneck: str, adjacent: int = 1) -> tuple[Array, Tensor]:
-    """`class_scores`, and from the same passes the bottleneck's moments [2F], averaged over all slices."""
+def scores_and_moments(
+    network: nn.Module, images: Tensor, bottleneck: str, options: Preparation, mirror: bool = False
+) -> tuple[Array, Tensor]:
+    """Return `class_scores` and, from the same passes, the bottleneck's moments [2F], averaged over all windows.
+
+    A mirrored pass adds its scores and not its moments: sites were measured without it.
+    """
     with recorded_moments(network, bottleneck) as moments:
-        scores = class_scores(network, images, adjacent)
-    return scores, torch.cat(moments).mean(dim=0).cpu()
+        scores = class_scores(network, images, options, mirror)
+    return scores, torch.cat(moments[:: 2 if mirror else 1]).mean(dim=0).cpu()
 
 
-def class_scores(network: nn.Module, images: Tensor, adjacent: int = 1) -> Array:
-    """Probabilities [slices, classes, N, N] of prepared slices [slices, N, N], some slices at a time."""
+def class_scores(network: nn.Module, images: Tensor, options: Preparation, mirror: bool = False) -> Array:
+    """Return probabilities [slices, classes, rows, columns] of prepared slices [slices, channels, rows, columns].
+
+    Where one window covers a slice they are the network's own. Where windows overlap they are averaged with Gaussian
+    weights. With `mirror` each window is seen a second time, left for right, and both answers are averaged.
+    """
     device = next(network.parameters()).device
     if device.type == "cpu":
         keep_freed_memory()  # a third of the time of a pass, at 384 x 384 and width 32
-    scores = []
+    whole = _Whole(len(images), images.shape[-2], images.shape[-1])
     with undisturbed(network):
-        for start in range(0, len(images), AT_ONCE):
-            slices = range(start, min(start + AT_ONCE, len(images)))
-            logits = network(with_neighbours(images, slices, adjacent).to(device))
-            if logits.shape[1] == 1:
-                logits = torch.cat([-logits, logits], dim=1) / 2
-            scores.append(logits.softmax(dim=1).cpu())
-    return torch.cat(scores).numpy()
+        for where, windows in passes(images, options, AT_ONCE if options.spacing is None else WINDOWS_AT_ONCE):
+            scores = _probabilities(network, windows.to(device))
+            if mirror:
+                scores = (scores + _probabilities(network, windows.to(device).flip(-1)).flip(-1)) / 2
+            whole.add(where, scores.cpu())
+    return whole.scores()
+
+
+def _probabilities(network: nn.Module, windows: Tensor) -> Tensor:
+    logits = network(windows)
+    if logits.shape[1] == 1:
+        logits = torch.cat([-logits, logits], dim=1) / 2
+    return logits.softmax(dim=1)
+
+
+class _Whole:
+    """The scores of whole slices, put together from those of their windows."""
+
+    def __init__(self, slices: int, rows: int, columns: int) -> None:
+        self.shape = slices, rows, columns
+        self.sums: Tensor | None = None  # [slices, classes, rows, columns]
+        self.weights = torch.zeros(rows, columns)  # of one slice: all are covered alike
+
+    def add(self, where: list[tuple[int, Corner]], scores: Tensor) -> None:
+        slices, rows, columns = self.shape
+        size = scores.shape[-1]
+        if self.sums is None:
+            self.sums = torch.zeros(slices, scores.shape[1], rows, columns)
+        alone = size >= max(rows, columns)
+        for (number, (top, left)), window in zip(where, scores, strict=True):
+            down, across = slice(max(top, 0), top + size), slice(max(left, 0), left + size)
+            inside = slice(max(-top, 0), rows - top), slice(max(-left, 0), columns - left)
+            if alone:
+                self.sums[number, :, down, across] = window[:, *inside]
+                continue
+            weights = gaussian(size)[inside]
+            self.sums[number, :, down, across] += window[:, *inside] * weights
+            if number == 0:
+                self.weights[down, across] += weights
+
+    def scores(self) -> Array:
+        assert self.sums is not None  # a scan has slices
+        if self.weights.any():
+            self.sums /= self.weights
+        return self.sums.numpy()
 
 
 def keep_largest(mask: Array) -> Array:
-    """Of each class only its largest component (voxels that share a face); of equal ones the first."""
+    """Keep of each class only its largest component (voxels that share a face); of equal ones the first."""
     kept = np.zeros_like(mask)
     for number, box in enumerate(ndimage.find_objects(mask), start=1):
         if box is None:

@@ -16,7 +16,7 @@ from smg.prepare.options import Preparation
 from smg.sites.site import Subject
 from smg.sites.volume import Volume, read_volume
 
-Measuring = Callable[[Subject, int, int], None]  # told which subject comes, the how-manieth, and of how many
+Measuring = Callable[[Subject, int, int], None]  # (subject, index, total), before a subject is evaluated
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,16 @@ def evaluate_subjects(
     subjects: Sequence[Prepared],
     options: Preparation,
     largest: bool = True,
-    told: Measuring | None = None,
+    mirror: bool = False,
+    on_subject: Measuring | None = None,
 ) -> list[Evaluated]:
-    """Against the mask in the subject's own file, at its own resolution."""
+    """Measure each subject against the mask in its own file, at its own resolution."""
     rows = []
     for number, prepared in enumerate(subjects, start=1):
-        if told:
-            told(prepared.subject, number, len(subjects))
+        if on_subject:
+            on_subject(prepared.subject, number, len(subjects))
         truth = read_volume(prepared.subject.mask)
-        predicted = predict_mask(network, prepared.images, prepared.grid, options.adjacent, largest)
+        predicted = predict_mask(network, prepared.images, prepared.grid, options, largest, mirror)
         rows.append(Evaluated(prepared.subject.case, by_class(predicted, truth, options)))
     return rows
 
@@ -58,8 +59,8 @@ def by_class(predicted: np.ndarray, truth: Volume, options: Preparation) -> dict
 
 
 def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation, largest_component: bool = True) -> float:
-    """The DSC of one subject on the prepared grid, mean over classes: for curves, and for exemplars without a file."""
-    predicted = class_scores(network, subject.images, options.adjacent).argmax(axis=1).astype(np.uint8)
+    """Return one subject's DSC on the prepared grid, mean over classes: for curves, and for exemplars without a file."""
+    predicted = class_scores(network, subject.images, options).argmax(axis=1).astype(np.uint8)
     if largest_component:
         predicted = keep_largest(predicted)
     truth = subject.labels.numpy()

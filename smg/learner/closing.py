@@ -63,7 +63,9 @@ def _entered(model: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
 def _about(past: Lineage, training: Training, parts: Parts) -> dict[str, Any]:
     """What the round was: whom it saw, under aliases, and how it went."""
     site, config = training.site, past.config
-    tested = evaluate_subjects(training.network, parts["test"], config.preparation, config.largest_component)
+    tested = evaluate_subjects(
+        training.network, parts["test"], config.preparation, config.largest_component, config.mirror
+    )
     return {
         "round": training.number,
         "parent": past.current,

@@ -52,6 +52,7 @@ class LearnerConfig(BaseModel):
     validate_every: int = Field(1000, ge=1, description="iterations between two points of the validation curve")
     log_every: int = Field(50, ge=1, description="iterations between two reports of losses and alignment")
     largest_component: bool = Field(True, description="keep only the largest component of each class")
+    mirror: bool = Field(False, description="predict each window a second time, left for right, and average both")
     micro_batch: int | None = Field(None, ge=1, description="slices that fit in memory at once, if a batch does not")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of the passes, on a GPU")
     compile: bool = Field(False, description="fuse the passes' kernels by torch.compile; needs a C++ compiler")
@@ -64,7 +65,8 @@ class LearnerConfig(BaseModel):
             return given
         preparation = Preparation.model_validate(given.get("preparation") or {})
         network = NetworkConfig.model_validate(given.get("network") or {})
-        fitting = {"channels": preparation.adjacent, "classes": 1 + len(preparation.labels.names)}
+        channels = preparation.adjacent * preparation.n_channels
+        fitting = {"channels": channels, "classes": 1 + len(preparation.labels.names)}
         return given | {"preparation": preparation, "network": network.model_copy(update=fitting)}
 
     @model_validator(mode="after")

@@ -64,8 +64,10 @@ def unpack(site: str, packed: dict[str, Tensor]) -> list[Prepared]:
     subjects = []
     for key in sorted(k.removesuffix(".images") for k in packed if k.endswith(".images")):
         images, labels = packed[f"{key}.images"], packed[f"{key}.labels"]
-        shape = images.shape
-        grid = Grid((shape[0], shape[1], shape[2]), np.eye(4), shape[-1])
+        if images.ndim == 3:  # of a model made before subjects had channels
+            images = images[:, None]
+        slices, rows, columns = labels.shape
+        grid = Grid((slices, rows, columns), np.eye(4), rows, spacing=1.0)
         foreground = tuple(bool(f) for f in labels.flatten(1).any(dim=1))
         about = Subject(site, key.split(".")[1], NOWHERE, NOWHERE)
         subjects.append(Prepared(about, images, labels, foreground, grid, content=""))

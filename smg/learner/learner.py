@@ -137,7 +137,8 @@ class Learner(Lineage):
                 moments = self.store.read_tensors(self.current, "optimiser")
         replay = self.replay()
         for name, exemplars in replay.items():
-            if exemplars[0].images.shape[-1] != self.config.preparation.size:
+            resized = self.config.preparation.spacing is None
+            if resized and exemplars[0].images.shape[-1] != self.config.preparation.size:
                 raise SmgError(
                     f"{self.store.folder}: exemplars of {name} have {exemplars[0].images.shape[-1]} rows, so slices of "
                     f"{self.config.preparation.size} cannot be learned beside them; keep preparation.size, or give "
@@ -227,7 +228,9 @@ class Learner(Lineage):
                 prepared = self._new_scans(site, prepared, leave_out)  # the parts they were in are another site's
                 split = self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
-        return evaluate_subjects(self.network(answering), prepared, config.preparation, config.largest_component, told)
+        return evaluate_subjects(
+            self.network(answering), prepared, config.preparation, config.largest_component, config.mirror, told
+        )
 
     def predict(self, scan: Volume) -> Prediction:
         """The mask of a scan, on the scan's own grid, and how far the scan is from each site learned."""

@@ -96,7 +96,7 @@ class Lineage:
         told = self.model["config"]
         if number:
             then = self.store.read_round(number)["config"]
-            told = told | {key: then[key] for key in ("preparation", "largest_component") if key in then}
+            told = told | {key: then[key] for key in ("preparation", "largest_component", "mirror") if key in then}
         return LearnerConfig.model_validate(told, context={"opened": True})
 
     def replay(self) -> dict[str, list[Prepared]]:

@@ -20,7 +20,7 @@ from smg.learner.familiarity import Familiar, nearest
 from smg.networks.features import find_bottleneck
 from smg.prepare.grid import Grid
 from smg.prepare.site import prepare_scan
-from smg.prepare.slices import with_neighbours
+from smg.prepare.slices import passes
 from smg.sites.check import image_fault
 from smg.sites.formats import Array
 from smg.sites.volume import Volume, read_volume
@@ -82,7 +82,7 @@ class Predictor:
     def _prepared(self, scan: Volume, name: str) -> Slices:
         if reason := image_fault(scan.array):
             raise SmgError(f"{name}: {reason}")
-        return prepare_scan(scan, self.config.preparation)
+        return prepare_scan([scan], self.config.preparation)
 
     def _send(
         self, pool: ThreadPoolExecutor, path: Path, read: Future[Slices], keep: Keep | None
@@ -98,11 +98,12 @@ class Predictor:
         return path, pool.submit(self._finish, path, scores, moments, grid, keep)
 
     def _pass(self, images: Array) -> tuple[Array, Tensor]:
-        slices, adjacent = torch.from_numpy(images), self.config.preparation.adjacent
+        slices, options = torch.from_numpy(images), self.config.preparation
         if self.bottleneck is None:
             device = next(self.network.parameters()).device
-            self.bottleneck = find_bottleneck(self.network, with_neighbours(slices, [0], adjacent).to(device))
-        return scores_and_moments(self.network, slices, self.bottleneck, adjacent)
+            _, first = next(passes(slices, options, 1))
+            self.bottleneck = find_bottleneck(self.network, first.to(device))
+        return scores_and_moments(self.network, slices, self.bottleneck, options, self.config.mirror)
 
     def _finish(self, path: Path, scores: Array, moments: Tensor, grid: Grid, keep: Keep | None) -> Prediction:
         made = self._decide(scores, moments, grid)

@@ -101,6 +101,7 @@ class Training:
             number=iteration,
             augmentation=self.config.augment,
             replay_size=self.config.replay.batch,
+            window=self.config.preparation.window,
         )
         try:
             step = take_step(self.method, self.oracle, self.opt, batches)

@@ -10,6 +10,7 @@ samples nor on which effects are on, and a batch divided among processes is augm
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,18 +32,27 @@ TINY = 1e-6
 
 
 def augment(
-    images: Tensor, labels: Tensor, config: Augmentation, seed: int, round: int, iteration: int, *, first: int = 0
+    images: Tensor,
+    labels: Tensor,
+    config: Augmentation,
+    seed: int,
+    round: int,
+    iteration: int,
+    *,
+    first: int = 0,
+    margin: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Augment images [B, C, N, N] and their labels [B, N, N]; the inputs are left as they are.
 
     `first` is the place in the iteration of the batch's first sample: give each part of a divided batch, and each
-    batch of an iteration that has several, places of its own, lest two samples share their augmentation.
+    batch of an iteration that has several, places of its own, so that no two samples share their augmentation.
+    `margin` pixels on every side of the inputs are there to be moved into the result, and are not part of it.
     """
     if len(images) == 0 or not any(getattr(config, name).active for name in EFFECTS):
-        return images, labels
+        return _without(images, margin), _without(labels, margin)
     places = [(seed, round, iteration, first + sample) for sample in range(len(images))]
     draw = _draw(config, places)
-    images, labels = _move(images, labels, draw, config)
+    images, labels = _move(images, labels, draw, config, margin)
     images = _shade(images, draw, config)
     images = _stretch(images, draw, config)
     images = _coarsen(images, draw, config)
@@ -91,21 +101,39 @@ def _each(values: Tensor, images: Tensor) -> Tensor:
 # Where every pixel comes from
 
 
-def _move(images: Tensor, labels: Tensor, draw: Draw, config: Augmentation) -> tuple[Tensor, Tensor]:
+def margin_of(config: Augmentation, size: int) -> int:
+    """Return the pixels around a window of `size` that moving it can bring into it."""
+    if not any(getattr(config, name).active for name in MOVES):
+        return 0
+    angle = math.radians(min(config.rotation.strength, 45)) if config.rotation.active else 0.0
+    reach = math.cos(angle) + math.sin(angle)  # of a rotated square's corner, its own being 1
+    reach *= 1 + config.scale.strength if config.scale.active else 1.0
+    reach += sum(2 * effect.strength for effect in (config.shift, config.elastic) if effect.active)
+    return math.ceil((reach - 1) * size / 2)
+
+
+def _without(inputs: Tensor, margin: int) -> Tensor:
+    """Cut the margin off."""
+    return inputs[..., margin : inputs.shape[-2] - margin, margin : inputs.shape[-1] - margin] if margin else inputs
+
+
+def _move(images: Tensor, labels: Tensor, draw: Draw, config: Augmentation, margin: int) -> tuple[Tensor, Tensor]:
     """Sample images and labels on one grid, so that they cannot part.
 
     Beyond the slice its edge goes on: zeros would draw a frame in the mean's grey, and a mirror a second anatomy.
     """
     hits = draw.hits(*MOVES)
+    still, still_labels = _without(images, margin), _without(labels, margin)
     if not hits.any():
-        return images, labels
+        return still, still_labels
     classes = torch.bincount(labels.flatten()).nonzero()[:, 0].to(labels.dtype)
     shares = (labels[:, None] == classes[:, None, None]).to(images.dtype)
     layers = torch.cat([images, shares], dim=1)
-    layers = grid_sample(layers, _grid(images, draw, config), padding_mode="border", align_corners=False)
+    grid = _grid(still, draw, config) * (still.shape[-1] / images.shape[-1])  # from the window's units to the inputs'
+    layers = grid_sample(layers, grid, padding_mode="border", align_corners=False)
     moved, shares = layers[:, : images.shape[1]], layers[:, images.shape[1] :]
     hits = _each(hits, images)
-    return torch.where(hits, moved, images), torch.where(hits[:, 0], _largest_share(shares, classes), labels)
+    return torch.where(hits, moved, still), torch.where(hits[:, 0], _largest_share(shares, classes), still_labels)
 
 
 def _largest_share(shares: Tensor, classes: Tensor) -> Tensor:

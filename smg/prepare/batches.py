@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 import torch
 
-from smg.prepare.augment import Augmentation, augment
+from smg.prepare.augment import Augmentation, augment, margin_of
 from smg.prepare.slices import Samples, Slices, draw_indices, endless
 from smg.randomness import numpy_generator
 
@@ -49,6 +49,7 @@ class Iteration:
     number: int
     augmentation: Augmentation = field(default_factory=Augmentation)
     replay_size: int | None = None  # as the incoming batch, unless said otherwise
+    window: int | None = None  # side of the windows, where slices are seen through them
     _loaded: dict[Row, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -123,9 +124,12 @@ class Iteration:
 
     def _fetch(self, source: int, rows: list[Row]) -> None:
         site = self.incoming_site if source == 0 else self.previous_sites[source - 1]
-        samples = site.gather([row[1] for row in rows])
-        place = (self.seed, self.round, self.number)
-        images, labels = augment(samples.images, samples.labels, self.augmentation, *place, first=rows[0][2])
+        here = (self.seed, self.round, self.number)
+        margin = 0 if self.window is None else margin_of(self.augmentation, self.window)
+        samples = site.gather([row[1] for row in rows], [(*here, row[2]) for row in rows], margin)
+        images, labels = augment(
+            samples.images, samples.labels, self.augmentation, *here, first=rows[0][2], margin=margin
+        )
         self._loaded.update(zip(rows, zip(images, labels, strict=True), strict=True))
 
     def _rows(self, number: int, source: Slices, count: int, first: int) -> tuple[Row, ...]:

@@ -23,7 +23,7 @@ from smg.sites.volume import source_files
 if TYPE_CHECKING:
     import torch
 
-FORMAT = 3  # of what an entry holds: raise it and every entry is made anew
+FORMAT = 4  # of what an entry holds: raise it, and every entry is made again
 
 KINDS = {  # safetensors' names of what a tensor may hold, and torch's
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
@@ -47,7 +47,7 @@ def cache_folder() -> Path:
 def key_of(subject: Subject, stored_options: dict[str, object]) -> str:
     """A hash of every byte the entry is made from."""
     whole = hashlib.sha256(json.dumps([FORMAT, stored_options], sort_keys=True).encode())
-    for path in (subject.image, subject.mask):
+    for path in (*subject.images, subject.mask):
         for file in source_files(path):
             with file.open("rb") as opened:
                 whole.update(hashlib.file_digest(opened, "sha256").digest())
@@ -60,15 +60,19 @@ class Prepared:
     """A prepared subject: arrays that stay on disk until they are touched, and where they lie in the scan."""
 
     subject: Subject
-    images: torch.Tensor  # [slices, size, size] float32
-    labels: torch.Tensor  # [slices, size, size] uint8, class indices
+    images: torch.Tensor  # [slices, channels, rows, columns] float32
+    labels: torch.Tensor  # [slices, rows, columns] uint8, class indices
     foreground: tuple[bool, ...]  # for each slice, whether any foreground is in it
     grid: Grid
     content: str  # hash of the scan's voxels as they are stored
     turned: str = ""  # and as axial slices
+    needed: float = 0.0  # mm: the smallest central field that holds all its foreground
 
 
-def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: str, turned: str = "") -> None:
+def write_entry(
+    path: Path, images: Array, labels: Array, grid: Grid, content: str, turned: str = "", needed: float = 0.0
+) -> None:
+    """Write a prepared subject whole, or not at all."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -76,6 +80,10 @@ def write_entry(path: Path, images: Array, labels: Array, grid: Grid, content: s
         "foreground": labels.any(axis=(1, 2)).tolist(),
         "shape": list(grid.shape),
         "affine": grid.affine.tolist(),
+        "size": grid.size,
+        "spacing": grid.spacing,
+        "field": grid.field,
+        "needed": needed,
         "content": content,
         "turned": turned,
     }
@@ -95,9 +103,12 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         about = json.loads(metadata["about"])
         images, labels = tensors["images"], tensors["labels"]
         shape = about["shape"]
-        grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), images.shape[-1])
+        way = (about[key] for key in ("size", "spacing", "field"))
+        grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), *way)
         foreground = tuple(about["foreground"])
-        return Prepared(subject, images, labels, foreground, grid, about["content"], about["turned"])
+        return Prepared(
+            subject, images, labels, foreground, grid, about["content"], about["turned"], about["needed"]
+        )
     except (OSError, ValueError, KeyError, RuntimeError):
         return None
 

@@ -1,4 +1,4 @@
-"""The way between a scan's own grid and the prepared one, N x N axial slices, and the way back.
+"""The way between a scan's own grid and the prepared one, axial slices at one size or one spacing, and the way back.
 
 A resized slice is  Y = W_r X W_cᵀ,  one sparse matrix for the rows and one for the columns, each row of W a triangle
 filter (linear interpolation upwards, averaging over the source pixels downwards). At equal size W is the identity and
@@ -55,11 +55,17 @@ def resize_classes(indices: Array, rows: int, columns: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A scan's grid (shape [k, j, i] and affine) beside the prepared one (`size` x `size` axial slices)."""
+    """A scan's grid (shape [k, j, i] and affine) beside the prepared one, whose slices are axial.
+
+    Without `spacing` a prepared slice has `size` x `size` pixels. With it, it has the pixels of that spacing (mm) that
+    its field of view holds, rounded to whole pixels as nnU-Net does; with `field` (mm), at most the central ones.
+    """
 
     shape: tuple[int, int, int]
     affine: Array
     size: int
+    spacing: float | None = None
+    field: float | None = None
 
     @cached_property
     def orientation(self) -> Orientation:
@@ -71,25 +77,76 @@ class Grid:
         slices, rows, columns = (self.shape[axis] for axis in self.orientation.axes)
         return slices, rows, columns
 
+    @cached_property
+    def pixel(self) -> tuple[float, float]:
+        """Millimetres between the scan's axial rows and columns."""
+        steps = np.linalg.norm(self.affine[:3, :3], axis=0)
+        _, rows, columns = (float(steps[2 - axis]) for axis in self.orientation.axes)
+        return rows, columns
+
+    @cached_property
+    def whole(self) -> tuple[int, int]:
+        """Rows and columns of a slice at the prepared resolution, before it is cut to the field."""
+        if self.spacing is None:
+            return self.size, self.size
+        rows, columns = (
+            max(1, round(count * mm / self.spacing)) for count, mm in zip(self.axial_shape[1:], self.pixel, strict=True)
+        )
+        return rows, columns
+
+    @cached_property
+    def box(self) -> tuple[slice, slice]:
+        """Where the field lies in the whole slice."""
+        rows, columns = (self._central(length) for length in self.whole)
+        return rows, columns
+
+    def _central(self, length: int) -> slice:
+        kept = length if self.field is None or self.spacing is None else max(1, round(self.field / self.spacing))
+        start = max(0, (length - kept) // 2)
+        return slice(start, min(start + kept, length))
+
     def image(self, array: Array) -> Array:
-        """A scan's voxels on the prepared grid: [slices, size, size] float32, in memory of their own."""
-        image = resize(np.ascontiguousarray(self.orientation.axial(array), np.float32), self.size, self.size)
-        return image.copy() if np.may_share_memory(image, array) else image
+        """Return a scan's voxels on the prepared grid: [slices, rows, columns] float32, in memory of their own."""
+        image = resize(np.ascontiguousarray(self.orientation.axial(array), np.float32), *self.whole)[:, *self.box]
+        return image.copy() if np.may_share_memory(image, array) else np.ascontiguousarray(image)
 
     def classes(self, indices: Array) -> Array:
-        """A mask's class indices on the prepared grid: [slices, size, size] uint8."""
-        return resize_classes(self.orientation.axial(indices), self.size, self.size)
+        """Return a mask's class indices on the prepared grid: [slices, rows, columns] uint8."""
+        whole = resize_classes(self.orientation.axial(indices), *self.whole)
+        return np.ascontiguousarray(whole[:, *self.box])
+
+    def field_of(self, indices: Array) -> float:
+        """Return the smallest `field` (mm) that holds all foreground of a mask; 0 where there is none."""
+        shown = (self.orientation.axial(indices) != 0).any(axis=0)
+        needed = 0.0
+        for axis, mm in zip((1, 0), self.pixel, strict=True):  # over columns: which rows hold foreground
+            lines = np.flatnonzero(shown.any(axis=axis))
+            if len(lines):
+                centre = shown.shape[1 - axis] / 2
+                needed = max(needed, 2 * mm * max(lines[-1] + 1 - centre, centre - lines[0]))
+        return float(needed)
 
     def back(self, prepared: Array) -> Array:
-        """A mask on the prepared grid, or class scores [slices, classes, size, size], as a mask on the scan's own.
+        """Return a prepared mask, or class scores [slices, classes, rows, columns], as a mask on the scan's own grid.
 
         Scores are put back as they are and decided there, which keeps a contour smoother than moving a decided mask.
+        Outside the field all is background.
         """
         _, rows, columns = self.axial_shape
         if prepared.ndim == 4:
             mask = np.empty((len(prepared), rows, columns), np.uint8)
             for decided, scores in zip(mask, prepared, strict=True):  # one by one: all would take twelve scans' memory
-                decided[:] = resize(scores, rows, columns).argmax(axis=0)
+                decided[:] = resize(self._uncut(scores), rows, columns).argmax(axis=0)
         else:
-            mask = resize_classes(prepared, rows, columns)
+            mask = resize_classes(self._uncut(prepared), rows, columns)
         return np.ascontiguousarray(self.orientation.stored(mask))
+
+    def _uncut(self, cut: Array) -> Array:
+        """Put what was cut to the field back into the whole slice, with background around it."""
+        if cut.shape[-2:] == self.whole:
+            return cut
+        whole = np.zeros((*cut.shape[:-2], *self.whole), cut.dtype)
+        if cut.dtype.kind == "f":
+            whole[0] = 1  # the background's score
+        whole[..., *self.box] = cut
+        return whole

@@ -12,11 +12,29 @@ Percentile = Annotated[float, Field(ge=0, le=100)]
 
 
 class Preparation(BaseModel):
-    """As the paper by default: slices resized to 384 x 384, each volume to zero mean and unit variance."""
+    """How a scan becomes slices. The default is the paper's: 384 x 384, each volume to zero mean and unit variance.
+
+    Without `spacing` a slice is resized to `size` x `size`, whatever its field of view. With it a slice is resampled to
+    that spacing over its whole field (or its central `field`), and the network sees windows of `size` x `size` pixels.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    size: int = Field(384, ge=16, le=2048, description="rows and columns of a prepared slice")
+    size: int = Field(
+        384, ge=16, le=2048, description="rows and columns of what the network sees: the resized slice, or a window of it"
+    )
+    spacing: float | None = Field(
+        None, gt=0, le=100, allow_inf_nan=False, description="mm between pixels; unset, slices are resized to size x size"
+    )
+    field: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="mm of the slice's centre to keep; unset, all of it; needs spacing"
+    )
+    foreground: float = Field(
+        1 / 3, ge=0, le=1, description="share of training windows that are centred on a foreground pixel; needs spacing"
+    )
+    channels: tuple[str, ...] | None = Field(
+        None, min_length=1, description="names of a subject's images, in order; unset, one image of any name"
+    )
     clip: tuple[Percentile, Percentile] | None = Field(
         None, description="percentiles of the volume to which intensities are clipped before normalisation, as [1, 99]"
     )
@@ -31,6 +49,23 @@ class Preparation(BaseModel):
             raise ValueError(f"clip: the first percentile must be below the second, not {self.clip}")
         return self
 
+    @model_validator(mode="after")
+    def _field_needs_spacing(self) -> Preparation:
+        if self.field is not None and self.spacing is None:
+            raise ValueError("field is in mm and needs a spacing; set preparation.spacing too")
+        return self
+
+    @property
+    def window(self) -> int | None:
+        """Side of a window, where slices are seen through windows."""
+        return None if self.spacing is None else self.size
+
+    @property
+    def n_channels(self) -> int:
+        """How many images a subject has."""
+        return len(self.channels) if self.channels else 1
+
     def stored(self) -> dict[str, object]:
-        """The options that decide what is stored; the others are applied when a batch is drawn."""
-        return self.model_dump(include={"size", "clip", "normalise", "labels"}, mode="json")
+        """Return the options that decide what is stored; the others are applied when a batch is drawn."""
+        grid = {"size"} if self.spacing is None else {"spacing", "field"}
+        return self.model_dump(include={"clip", "normalise", "labels", "channels", *grid}, mode="json")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -61,17 +61,23 @@ def prepare_site(
     return [p for p in prepared if p.subject.case not in faulty]
 
 
-def prepare_scan(volume: Volume, options: Preparation) -> tuple[Array, Grid]:
-    """A scan's slices as the network sees them, and its grid, for the way back."""
-    shape = volume.array.shape
-    grid = Grid((shape[0], shape[1], shape[2]), volume.affine, options.size)
-    array = volume.array
-    if options.clip is not None:
-        array = np.clip(array, *np.percentile(array, options.clip))
-    images = grid.image(array)
-    for part in images if options.normalise == "slice" else [images]:
-        normalise(part.reshape(-1))
-    return images, grid
+def prepare_scan(channels: Sequence[Volume], options: Preparation) -> tuple[Array, Grid]:
+    """Return a scan's slices [slices, channels, rows, columns] and its grid, for the way back.
+
+    Each channel is normalised on its own, after it was cut to the field: what the network sees has zero mean.
+    """
+    shape = channels[0].array.shape
+    grid = Grid((shape[0], shape[1], shape[2]), channels[0].affine, options.size, options.spacing, options.field)
+    prepared = []
+    for volume in channels:
+        array = volume.array
+        if options.clip is not None:
+            array = np.clip(array, *np.percentile(array, options.clip))
+        images = grid.image(array)
+        for part in images if options.normalise == "slice" else [images]:
+            normalise(part.reshape(-1))
+        prepared.append(images)
+    return prepared[0][:, None] if len(prepared) == 1 else np.stack(prepared, axis=1), grid
 
 
 def normalise(values: Array) -> None:
@@ -86,11 +92,12 @@ def normalise(values: Array) -> None:
 
 
 def _make(path: Path, found: Examined, options: Preparation) -> None:
-    assert found.image is not None  # else there were faults
+    assert found.images  # else there were faults
     assert found.classes is not None
-    images, grid = prepare_scan(found.image, options)
+    images, grid = prepare_scan(found.images, options)
+    labels, needed = grid.classes(found.classes), grid.field_of(found.classes)
     try:
-        write_entry(path, images, grid.classes(found.classes), grid, found.content, found.turned)
+        write_entry(path, images, labels, grid, found.content, found.turned, needed)
     except OSError as error:
         raise SmgError(f"{path.parent}: cannot keep prepared scans there ({error.strerror}); set SMG_CACHE") from None
 

@@ -6,7 +6,7 @@ Iteration t takes the places t·B to (t+1)·B of it, wherever the process was st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,6 +14,7 @@ import torch
 
 from smg.prepare.cache import Prepared
 from smg.prepare.options import Preparation
+from smg.prepare.windows import Corner, Place, cut, draw_corner, tiles
 from smg.randomness import numpy_generator
 from smg.sites.formats import Array
 
@@ -22,7 +23,7 @@ from smg.sites.formats import Array
 class Samples:
     """Slices in memory, as the network takes them."""
 
-    images: torch.Tensor  # [B, channels, N, N] float32
+    images: torch.Tensor  # [B, adjacent x channels, N, N] float32
     labels: torch.Tensor  # [B, N, N] uint8, class indices
 
     def __len__(self) -> int:
@@ -33,8 +34,7 @@ class Slices:
     """All slices of some prepared subjects that may be drawn, one after another."""
 
     def __init__(self, subjects: Sequence[Prepared], options: Preparation) -> None:
-        self.subjects = subjects
-        self.channels = options.adjacent
+        self.subjects, self.options = subjects, options
         self.places = [  # (subject, slice)
             (number, index)
             for number, subject in enumerate(subjects)
@@ -45,25 +45,54 @@ class Slices:
     def __len__(self) -> int:
         return len(self.places)
 
-    def gather(self, indices: Sequence[int]) -> Samples:
-        """Copy the slices at these indices, and nothing else, out of the memory map."""
-        size = self.subjects[0].images.shape[-1]
-        images = torch.empty(len(indices), self.channels, size, size)
-        labels = torch.empty(len(indices), size, size, dtype=torch.uint8)
-        for row, index in enumerate(indices):
-            number, slice_ = self.places[index]
-            subject = self.subjects[number]
-            images[row] = with_neighbours(subject.images, [slice_], self.channels)[0]
-            labels[row] = subject.labels[slice_]
-        return Samples(images, labels)
+    def gather(self, indices: Sequence[int], places: Sequence[Place] | None = None, margin: int = 0) -> Samples:
+        """Copy the slices at these indices, and nothing else, out of the memory map.
+
+        With a spacing they are windows, drawn at `places` (the central ones, where no places are given), each with
+        `margin` more pixels of its slice on every side.
+        """
+        rows = [self._window(index, places[n] if places else None, margin) for n, index in enumerate(indices)]
+        images, labels = zip(*rows, strict=True)
+        return Samples(torch.stack(images), torch.stack(labels))
+
+    def _window(self, index: int, place: Place | None, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
+        number, slice_ = self.places[index]
+        subject, options = self.subjects[number], self.options
+        image = with_neighbours(subject.images, [slice_], options.adjacent)[0]
+        labels = subject.labels[slice_]
+        if options.spacing is None:
+            return image, labels
+        if place is None:
+            top, left = ((length - options.size) // 2 for length in labels.shape)
+        else:
+            top, left = draw_corner(labels.numpy(), options.size, options.foreground, place)
+        corner, size = (top - margin, left - margin), options.size + 2 * margin
+        return cut(image, corner, size), cut(labels, corner, size)
 
 
-def with_neighbours(images: torch.Tensor, slices: Sequence[int], channels: int) -> torch.Tensor:
-    """[B, channels, N, N]: each slice, with its neighbours if asked for; beyond the last slice stands the last."""
-    if channels == 1 and len(slices) == 1:
-        return images[slices[0]][None, None]  # a view: nothing is copied
-    offsets = torch.arange(channels) - channels // 2
-    return images[(torch.tensor(slices)[:, None] + offsets).clamp(0, len(images) - 1)]
+def with_neighbours(images: torch.Tensor, slices: Sequence[int], adjacent: int) -> torch.Tensor:
+    """Return [B, adjacent x channels, rows, columns]: each slice of [slices, channels, rows, columns], with its
+    neighbours if asked for, from the lowest up; beyond the last slice stands the last."""
+    if adjacent == 1 and len(slices) == 1:
+        return images[slices[0]][None]  # a view: nothing is copied
+    offsets = torch.arange(adjacent) - adjacent // 2
+    return images[(torch.tensor(slices)[:, None] + offsets).clamp(0, len(images) - 1)].flatten(1, 2)
+
+
+def passes(images: Tensor, options: Preparation, at_once: int) -> Iterator[tuple[list[tuple[int, Corner]], Tensor]]:
+    """Yield all windows of slices [slices, channels, rows, columns], some at once: where they lie, and [B, C, N, N].
+
+    Without a spacing the window is the slice itself.
+    """
+    size = options.window
+    corners = [(0, 0)] if size is None else tiles(images.shape[-2], images.shape[-1], size)
+    where = [(number, corner) for number in range(len(images)) for corner in corners]
+    for start in range(0, len(where), at_once):
+        some = where[start : start + at_once]
+        slices = with_neighbours(images, [number for number, _ in some], options.adjacent)
+        if size is not None:
+            slices = torch.stack([cut(one, corner, size) for one, (_, corner) in zip(slices, some, strict=True)])
+        yield some, slices
 
 
 def draw_indices(n: int, count: int, purpose: str, seed: int, round: int, iteration: int) -> list[int]:

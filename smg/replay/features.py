@@ -11,7 +11,8 @@ from torch.nn.functional import adaptive_avg_pool2d
 from smg.networks.features import bottleneck_map, bottleneck_moments, find_bottleneck, means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.options import Preparation
-from smg.prepare.slices import Slices
+from smg.prepare.slices import passes
+from smg.prepare.windows import cut
 
 AT_ONCE = 16  # slices in one pass
 
@@ -54,9 +55,9 @@ def foreground_features(network: nn.Module, subjects: Sequence[Prepared], option
 
 
 def _passes(network: nn.Module, subject: Prepared, options: Preparation) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every slice of a subject with its labels, a few at once: those without foreground speak for it, too."""
+    """Yield the windows that predict a subject, with their labels, some at once; slices without foreground count too."""
     device = next(network.parameters()).device
-    slices = Slices([subject], options.model_copy(update={"empty_slices": True}))
-    for start in range(0, len(slices), AT_ONCE):
-        samples = slices.gather(range(start, min(start + AT_ONCE, len(slices))))
-        yield samples.images.to(device), samples.labels.to(device)
+    for where, images in passes(subject.images, options, AT_ONCE):
+        size = images.shape[-1]
+        labels = torch.stack([cut(subject.labels[number], corner, size) for number, corner in where])
+        yield images.to(device), labels.to(device)

@@ -217,7 +217,7 @@ def exemplar_pictures(model: Path) -> dict[str, str]:
     for path in sorted(model.glob("rounds/[0-9]*/exemplars.safetensors")):
         number = int(path.parent.name)
         for exemplar in unpack(store.read_round(number)["site"], store.read_tensors(number, "exemplars")):
-            labels, images = exemplar.labels.numpy(), exemplar.images.numpy()
+            labels, images = exemplar.labels.numpy(), exemplar.images[:, 0].numpy()
             middle = middle_slice(labels)
             low, high = np.percentile(images[middle], (1, 99.5))
             pictures[exemplar.subject.case] = jpeg(images[middle], low, high, 1.0, outlines(labels[middle]), side=144)

@@ -117,7 +117,7 @@ def _predicted(learner: Learner, number: int, site: Site) -> dict[str, Array]:
 
     config, network = learner.as_prepared(number), learner.network_for(site.name, number)
     return {
-        p.subject.case: predict_mask(network, p.images, p.grid, config.preparation.adjacent, config.largest_component)
+        p.subject.case: predict_mask(network, p.images, p.grid, config.preparation, config.largest_component, config.mirror)
         for p in prepare_site(site, config.preparation)
     }
 

@@ -39,21 +39,30 @@ def plain_tiles(labels: Labels) -> Draw:
 
 
 def augmented_tiles(preset: str, options: Preparation, count: int, seed: int) -> Draw:
-    """What the network sees: the prepared slice, then `count` augmentations of it."""
+    """Draw what the network sees: the prepared slice, then `count` augmentations of it, or of windows of it."""
     import torch
 
-    from smg.prepare.augment import Augmentation, augment
+    from smg.prepare.augment import Augmentation, augment, margin_of
+    from smg.prepare.windows import cut, draw_corner
 
     config = Augmentation.model_validate(preset)
+    margin = margin_of(config, options.window) if options.window else 0
 
     def draw(subject: Subject) -> list[Tile]:
-        images, grid = prepare_scan(read_volume(subject.image), options)
+        images, grid = prepare_scan([read_volume(subject.image)], options)
         classes = grid.classes(options.labels.index(read_volume(subject.mask).array))
         middle = middle_slice(classes)
-        stack = torch.from_numpy(images[middle]).expand(count, 1, -1, -1)
-        drawn = augment(stack, torch.from_numpy(classes[middle]).expand(count, -1, -1), config, seed, 0, 0)
-        both = zip(drawn[0][:, 0].numpy(), drawn[1].numpy(), strict=True)
-        return [(images[middle], classes[middle], 1.0), *((image, label, 1.0) for image, label in both)]
+        image, labels = torch.from_numpy(images[middle]), torch.from_numpy(classes[middle])
+        stack = [(image, labels)] * count
+        if options.window:
+            side, share = options.window + 2 * margin, options.foreground
+            corners = [draw_corner(classes[middle], options.window, share, (seed, 0, 0, n)) for n in range(count)]
+            corners = [(top - margin, left - margin) for top, left in corners]
+            stack = [(cut(image, corner, side), cut(labels, corner, side)) for corner in corners]
+        both = (torch.stack(part) for part in zip(*stack, strict=True))
+        moved, moved_labels = augment(*both, config, seed, 0, 0, margin=margin)
+        drawn = zip(moved[:, 0].numpy(), moved_labels.numpy(), strict=True)
+        return [(images[middle, 0], classes[middle], 1.0), *((image, label, 1.0) for image, label in drawn)]
 
     return draw
 

@@ -34,6 +34,10 @@ class Subject:
     mask: Path
 
     @property
+    def images(self) -> tuple[Path, ...]:
+        return (self.image,)
+
+    @property
     def identity(self) -> str:
         return f"{self.site}/{self.case}"
 

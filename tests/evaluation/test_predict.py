@@ -39,33 +39,33 @@ def site(tmp_path: Path, **options: object) -> tuple[list, Preparation]:
 
 
 def test_the_mask_is_on_the_scans_own_grid(tmp_path: Path) -> None:
-    prepared, _ = site(tmp_path)
-    mask = predict_mask(Bright(), prepared[0].images, prepared[0].grid)
+    prepared, options = site(tmp_path)
+    mask = predict_mask(Bright(), prepared[0].images, prepared[0].grid, options)
     truth = read_volume(prepared[0].subject.mask).array
     assert mask.shape == truth.shape
     assert 2 * (mask & truth).sum() / (mask.sum() + truth.sum()) > 0.9
 
 
 def test_one_sigmoid_says_what_two_logits_say(tmp_path: Path) -> None:
-    prepared, _ = site(tmp_path)
-    two, one = class_scores(Bright(2), prepared[0].images), class_scores(Bright(1), prepared[0].images)
+    prepared, options = site(tmp_path)
+    two, one = (class_scores(Bright(n), prepared[0].images, options) for n in (2, 1))
     assert np.allclose(one[:, 1] > 0.5, two[:, 1] > 0.5)
     assert np.allclose(one.sum(axis=1), 1, atol=1e-6)
 
 
 def test_neighbours_reach_the_network(tmp_path: Path) -> None:
-    prepared, _ = site(tmp_path)
-    images = prepared[0].images
-    scores = class_scores(Bright(channel=0), images, adjacent=3)  # reads the slice below
-    assert np.array_equal(scores[1:], class_scores(Bright(), images)[:-1])
+    prepared, options = site(tmp_path, adjacent=3)
+    images, alone = prepared[0].images, options.model_copy(update={"adjacent": 1})
+    scores = class_scores(Bright(channel=0), images, options)  # reads the slice below
+    assert np.array_equal(scores[1:], class_scores(Bright(), images, alone)[:-1])
 
 
 @pytest.mark.parametrize("adjacent", [1, 3])
 def test_the_predicting_pass_shows_the_features_by_which_exemplars_are_chosen(tmp_path: Path, adjacent: int) -> None:
     prepared, options = site(tmp_path, adjacent=adjacent)
     network = build_network(NetworkConfig(width=4, depth=2, channels=adjacent))
-    scores, moments = scores_and_moments(network, prepared[0].images, "bottleneck", adjacent)
-    assert np.array_equal(scores, class_scores(network, prepared[0].images, adjacent))
+    scores, moments = scores_and_moments(network, prepared[0].images, "bottleneck", options)
+    assert np.array_equal(scores, class_scores(network, prepared[0].images, options))
     torch.testing.assert_close(moments, subject_moments(network, prepared[:1], options)[0])
     torch.testing.assert_close(moments[:16], subject_features(network, prepared[:1], options)[0])
 

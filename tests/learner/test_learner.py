@@ -124,7 +124,7 @@ def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Lear
     masks = {}
     for number, options in ((2, taught.config), (3, other)):
         network = opened.network(number)
-        slices, grid = prepare_scan(scan, options.preparation)
+        slices, grid = prepare_scan([scan], options.preparation)
         scores, _ = scores_and_moments(
             network, torch.from_numpy(slices), find_bottleneck(network, torch.from_numpy(slices[:1, None]))
         )

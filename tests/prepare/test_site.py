@@ -34,7 +34,7 @@ def test_slices_have_the_size_zero_mean_and_unit_variance(tmp_path: Path) -> Non
     prepared = prepare_site(Site.find(write_site(tmp_path / "HK")), SMALL)
     assert len(prepared) == 4
     for p in prepared:
-        assert p.images.shape == (6, 16, 16)
+        assert p.images.shape == (6, 1, 16, 16)
         assert p.images.dtype == torch.float32
         assert abs(p.images.mean()) < 1e-5
         assert abs(p.images.std(correction=0) - 1) < 1e-5
@@ -46,14 +46,14 @@ def test_slices_have_the_size_zero_mean_and_unit_variance(tmp_path: Path) -> Non
 def test_normalised_by_slice_and_clipped(tmp_path: Path) -> None:
     image, _ = scan()
     image.array[2, 3, 3] = 32000
-    by_slice, _ = prepare_scan(image, Preparation(size=16, normalise="slice"))
-    assert np.abs(by_slice.mean(axis=(1, 2))).max() < 1e-5
-    assert np.allclose(by_slice.std(axis=(1, 2)), 1, atol=1e-5)
-    clipped, _ = prepare_scan(image, Preparation(size=16, clip=(1, 99)))
-    free, _ = prepare_scan(image, Preparation(size=16))
+    by_slice, _ = prepare_scan([image], Preparation(size=16, normalise="slice"))
+    assert np.abs(by_slice.mean(axis=(2, 3))).max() < 1e-5
+    assert np.allclose(by_slice.std(axis=(2, 3)), 1, atol=1e-5)
+    clipped, _ = prepare_scan([image], Preparation(size=16, clip=(1, 99)))
+    free, _ = prepare_scan([image], Preparation(size=16))
     assert clipped.max() < 4 < free.max()
     flat = Volume(np.concatenate([image.array[:1] * 0, image.array]), image.affine)
-    assert not np.isnan(prepare_scan(flat, Preparation(size=16, normalise="slice"))[0]).any()
+    assert not np.isnan(prepare_scan([flat], Preparation(size=16, normalise="slice"))[0]).any()
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_a_scan_of_the_prepared_size_is_left_as_it_is(tmp_path: Path, normalise:
     given = np.random.default_rng(0).normal(5.0, 2.0, (3, 16, 16)).astype(np.float32)
     volume = Volume(given.copy(), np.diag([-1.0, -1.0, 1.0, 1.0]))
     options = Preparation.model_validate({"size": 16, "normalise": normalise})
-    here, _ = prepare_scan(volume, options)
+    here, _ = prepare_scan([volume], options)
     assert np.array_equal(volume.array, given)
     write_volume(tmp_path / "scan.nii", volume)
-    from_file, _ = prepare_scan(read_volume(tmp_path / "scan.nii"), options)
+    from_file, _ = prepare_scan([read_volume(tmp_path / "scan.nii")], options)
     assert np.array_equal(from_file, here)
     assert here.mean() == pytest.approx(0, abs=1e-6)
 
@@ -205,6 +205,6 @@ def test_a_scan_of_the_prepared_size_is_left_as_it_is(tmp_path: Path, normalise:
 def test_a_constant_slice_becomes_zeros_and_not_its_rounding_at_full_contrast(value: float, rows: int) -> None:
     rng = np.random.default_rng(0)
     array = np.stack([np.full((rows, rows), value), rng.normal(100, 1, (rows, rows))]).astype(np.float32)
-    slices, _ = prepare_scan(Volume(array, np.eye(4)), Preparation(size=64, normalise="slice"))
+    slices, _ = prepare_scan([Volume(array, np.eye(4))], Preparation(size=64, normalise="slice"))
     assert not slices[0].any()
     assert slices[1].std() == pytest.approx(1, abs=1e-4)

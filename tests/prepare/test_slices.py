@@ -66,7 +66,7 @@ def test_empty_slices_can_be_left_out(prepared: list[Prepared]) -> None:
 def test_neighbours_as_channels(prepared: list[Prepared]) -> None:
     slices = Slices(prepared, Preparation(size=16, adjacent=3))
     batch = slices.gather([0, 7, 17])
-    images = [p.images for p in prepared]
+    images = [p.images[:, 0] for p in prepared]
     assert batch.images.shape == (3, 3, 16, 16)
     assert torch.equal(batch.images[0], images[0][[0, 0, 1]])  # the first slice is its own neighbour
     assert torch.equal(batch.images[1], images[1][[0, 1, 2]])

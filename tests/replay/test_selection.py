@@ -71,7 +71,7 @@ def test_a_subjects_feature_is_the_bottleneck_averaged_over_space_and_slices() -
     subjects = [subject(0, slices=21), subject(1, slices=3)]
     features = subject_features(network, subjects, OPTIONS)
     for row, one in zip(features, subjects, strict=True):
-        alone = torch.stack([bottleneck_features(network, image[None, None])[0] for image in one.images])
+        alone = torch.stack([bottleneck_features(network, image[None])[0] for image in one.images])
         assert torch.allclose(row, alone.mean(0), atol=1e-6)
 
 
@@ -82,7 +82,7 @@ def test_a_feature_of_the_foreground_is_its_weighted_mean() -> None:
     (row,) = foreground_features(network, [one], OPTIONS)
     total, weight = torch.zeros_like(row), 0.0
     for image, labels in zip(one.images, one.labels, strict=True):
-        features = bottleneck_map(network, image[None, None])[0]
+        features = bottleneck_map(network, image[None])[0]
         step = image.shape[-1] // features.shape[-1]
         for y in range(features.shape[-2]):
             for x in range(features.shape[-1]):
@@ -93,7 +93,7 @@ def test_a_feature_of_the_foreground_is_its_weighted_mean() -> None:
     empty = replace(one, labels=torch.zeros_like(one.labels))
     assert not foreground_features(network, [empty], OPTIONS).any()
     with pytest.raises(SmgError, match="puts out tokens"):
-        bottleneck_map(Tokens(), one.images[:1, None], "inner")
+        bottleneck_map(Tokens(), one.images[:1], "inner")
 
 
 class Tokens(torch.nn.Module):

@@ -1,0 +1,76 @@
+"""Windows: the squares of a slice that the network sees, where training draws them and where prediction lays them.
+
+A window may reach beyond its slice, where a slice is smaller than a window. There the slice's edge goes on: zeros would
+draw a frame in the mean's grey.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from smg.randomness import numpy_generator
+from smg.sites.formats import Array
+
+Corner = tuple[int, int]  # row and column of a window's first pixel; negative where the slice is smaller
+Place = tuple[int, int, int, int]  # (seed, round, iteration, place in the iteration)
+
+OVERLAP = 0.5  # of neighbouring windows in prediction, as nnU-Net
+SIGMA = 1 / 8  # of the Gaussian weights, as a share of the window's side, as nnU-Net
+
+
+def draw_corner(labels: Array, size: int, share: float, place: Place) -> Corner:
+    """Draw a training window of a slice with these labels [rows, columns].
+
+    With probability `share` it is centred on a random foreground pixel, as far as the slice's edges allow; otherwise it
+    lies anywhere. A slice without foreground has no such pixel, so its window lies anywhere.
+    """
+    coin, pick, down, across = numpy_generator("window", *place).random(4)
+    rows, columns = labels.shape
+    if coin < share and len(pixels := np.flatnonzero(labels)):
+        row, column = divmod(int(pixels[int(pick * len(pixels))]), columns)
+        return _inside(row - size // 2, rows, size), _inside(column - size // 2, columns, size)
+    return _anywhere(down, rows, size), _anywhere(across, columns, size)
+
+
+def _inside(start: int, length: int, size: int) -> int:
+    """Move a window into the slice; where it does not fit, centre it."""
+    return min(max(start, 0), length - size) if length >= size else (length - size) // 2
+
+
+def _anywhere(u: float, length: int, size: int) -> int:
+    return int(u * (length - size + 1)) if length >= size else (length - size) // 2
+
+
+def cut(slices: Tensor, corner: Corner, size: int) -> Tensor:
+    """Cut the window [..., size, size] out of slices [..., rows, columns]; a view where it lies inside them."""
+    (top, left), (rows, columns) = corner, slices.shape[-2:]
+    if min(corner) >= 0 and top + size <= rows and left + size <= columns:
+        return slices[..., top : top + size, left : left + size]
+    down = torch.arange(top, top + size).clamp(0, rows - 1)
+    across = torch.arange(left, left + size).clamp(0, columns - 1)
+    return slices[..., down[:, None], across]
+
+
+def tiles(rows: int, columns: int, size: int) -> list[Corner]:
+    """Return the corners of the windows that cover a slice in prediction, overlapping by about a half."""
+    return [(top, left) for top in _starts(rows, size) for left in _starts(columns, size)]
+
+
+def _starts(length: int, size: int) -> list[int]:
+    if length <= size:
+        return [(length - size) // 2]
+    steps = math.ceil((length - size) / (size * (1 - OVERLAP)))
+    return [round(step * (length - size) / steps) for step in range(steps + 1)]
+
+
+@lru_cache(maxsize=8)
+def gaussian(size: int) -> Tensor:
+    """Return the weights [size, size] of a window's pixels where windows overlap: its centre counts most."""
+    at = (torch.arange(size) - (size - 1) / 2) / (size * SIGMA)
+    line = torch.exp(-(at**2) / 2)
+    return torch.outer(line, line).clamp_min(1e-4)
