@@ -19,7 +19,7 @@ from smg.learner.store import Store
 from smg.networks import build_network
 from smg.prepare.cache import Prepared
 from smg.sites.site import Site
-from smg.sites.split import Split, split_site
+from smg.sites.split import Split, fold_site, split_site
 
 
 class Lineage:
@@ -129,6 +129,8 @@ class Lineage:
                 part_of = {name: part for part, names in record.get("parts", {}).items() for name in names}
                 names = {s.case: alias(record["config"]["seed"], site.name, s.case) for s in site.subjects}
                 before |= {case: part_of[name] for case, name in names.items() if name in part_of}
+        if self.config.folds and not before:
+            return fold_site(site, self.config.seed, self.config.folds)
         return split_site(site, self.config.seed, before)
 
     def _refusal(self, site: str, prepared: list[Prepared]) -> str:

@@ -23,7 +23,7 @@ from smg.methods import Step
 from smg.prepare.site import prepare_site
 from smg.sites.check import doubled
 from smg.sites.site import Site
-from smg.sites.split import Split, load_splits, save_splits, split_site
+from smg.sites.split import Split, fold_site, load_splits, save_splits, split_site
 
 METRICS = ("dsc", "asd")
 
@@ -70,7 +70,7 @@ class Stream:
     def _run(self, folder: Path) -> dict[str, Any]:
         self._check_model(folder)
         self._refuse_doubles()
-        splits = self.splits or {name: split_site(self.sites[name], self.config.seed) for name in self.rounds}
+        splits = self.splits or {name: self._split(self.sites[name]) for name in self.rounds}
         self._check_splits(folder / "split.json", splits)
         if not any(split[self.part] for split in splits.values()):
             raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
@@ -98,6 +98,10 @@ class Stream:
             write_json(folder / "results.json", results)
         tell({"event": "end", "measures": results["measures"]})
         return results
+
+    def _split(self, site: Site) -> Split:
+        seed, folds = self.config.seed, self.config.folds
+        return split_site(site, seed) if folds is None else fold_site(site, seed, folds)
 
     def _refuse_doubles(self) -> None:
         """One scan at two sites would be learned at one and tested, as if unseen, at the other.

@@ -34,6 +34,19 @@ def split_site(site: Site, seed: int, before: Mapping[str, str] | None = None) -
     return {part: tuple(sorted(cases)) for part, cases in split.items()}
 
 
+def fold_site(site: Site, seed: int, folds: int) -> Split:
+    """Split a site so that seeds 0 to folds - 1 test each of its subjects once, but for the validation part.
+
+    The validation part is the same for every seed, so no subject that settings were chosen by is ever tested. The
+    others are dealt into folds, of which seed s tests number s mod folds.
+    """
+    ranked = sorted((s.case for s in site.subjects), key=lambda case: _rank("folds", f"{site.name}/{case}"))
+    validation, others = ranked[: (count := sizes(len(ranked))["validation"])], ranked[count:]
+    test = others[seed % folds :: folds]
+    train = [case for case in others if case not in test]
+    return {part: tuple(sorted(cases)) for part, cases in zip(PARTS, (train, validation, test), strict=True)}
+
+
 def sizes(n: int) -> dict[str, int]:
     """How many of `n` subjects each part gets: whole shares, the rest by largest remainder, none empty from 3 up.
 
@@ -83,7 +96,7 @@ def given_split(site: Site, splits: dict[str, Split], path: Path) -> Split:
     return splits[site.name]
 
 
-def _rank(seed: int, identity: str) -> str:
+def _rank(seed: int | str, identity: str) -> str:
     return hashlib.sha256(f"{seed}/{identity}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
