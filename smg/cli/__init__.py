@@ -16,6 +16,7 @@ from smg.cli import model, past, runs, sites, terminal
 from smg.cli.demo import demo
 from smg.cli.job import one_voice, processes, together
 from smg.cli.options import speaking
+from smg.cli.plan import plan
 from smg.cli.predict import predict
 from smg.cli.report import report
 from smg.cli.settings import settings
@@ -34,6 +35,7 @@ app = typer.Typer(
     help="Learn to segment at one hospital after another, without forgetting, and work at the next one too.",
 )
 app.command()(speaking(demo))
+app.command()(speaking(plan))
 app.command()(speaking(together(model.learn)))
 app.command()(speaking(model.evaluate))
 app.command()(speaking(predict))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FEW = 3  # subjects, of which some part would be empty
 HELD = 3  # exit code of a round that harmed an earlier site
+MINUTES = 60.0  # a round, of a model that is planned
 
 SiteName = Annotated[str | None, typer.Option("--site", help="Which site, where the folder holds several.")]
 Called = Annotated[
@@ -54,6 +55,10 @@ def learn(
         typer.Option(help="The method of this round; `sga+c` for a new model.", autocompletion=methods_by_prefix),
     ] = None,
     iterations: Iterations = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Minutes a round, for which a new model without --config is planned. [default: 60]", min=0.1),
+    ] = None,
     configs: Configs = None,
     labels: LabelWords = None,
     settings: Settings = None,
@@ -72,14 +77,17 @@ def learn(
 ) -> None:
     """Learn a site: the first makes the model, each further one adds a round. Killed, it goes on when run again.
 
-    Example: `smg learn model data/RUNMC --set preparation.size=192`
+    A new model's settings are planned from its first site and this machine (`smg plan`), unless --config or --set gives
+    the input, the network or the number of iterations. `--config paper` has the paper's settings.
+
+    Example: `smg learn model data/RUNMC --minutes 30`
     """
     if not 0 <= tolerance < math.inf:
         raise Misuse(f"--tolerance {tolerance:g}: points of DSC, zero or more")
     found = _site(data, site, called)
     parts = _split(found, split)
     given = _given(method, iterations, configs, labels, settings)
-    learner = _learner(model, given, other_preparation, found, leave_out)
+    learner = _learner(model, given, other_preparation, found, leave_out, None if configs else minutes or MINUTES)
     detail(f"settings: {learner.config.model_dump_json()}")
     with Teller(learner.config.iterations) as told:
         record = learner.learn(
@@ -150,9 +158,12 @@ def evaluate(
 # --- on the way -------------------------------------------------------------------------------------------------------
 
 
-def _learner(model: Path, given: list[dict[str, Any]], other: bool, site: Site, leave_out: bool) -> Learner:
-    """The model there, with any change asked for, or a new one, made only when the site's scans have proved sound."""
-    from smg.learner.configure import configuration
+def _learner(
+    model: Path, given: list[dict[str, Any]], other: bool, site: Site, leave_out: bool, minutes: float | None
+) -> Learner:
+    """Open the model, with any change asked for, or make a new one, once the site's scans have proved sound."""
+    from smg.cli.plan import planned
+    from smg.learner.configure import configuration, laid
     from smg.learner.learner import Learner
 
     if (model / "model.json").is_file():
@@ -162,9 +173,26 @@ def _learner(model: Path, given: list[dict[str, Any]], other: bool, site: Site, 
         return learner
     if model.exists() and (not model.is_dir() or any(p.name != "lock" for p in model.iterdir())):
         raise SmgError(f"{model}: exists and holds no model; give a new folder")
-    config = configuration(*given)
+    plan = None
+    if minutes is not None and not _says_what_to_train(given):
+        plan = planned([site], minutes, leave_out, laid(*given))
+        print("\n".join(plan.in_short()))
+        given = [plan.tree(), *given]
+    config = configuration(*given).with_channels(site.channels)
     _prepare(site, config, leave_out)
-    return Learner.create(model, config)
+    learner = Learner.create(model, config)
+    if plan:
+        learner.store.keep_plan(plan.as_file())
+    return learner
+
+
+def _says_what_to_train(given: list[dict[str, Any]]) -> bool:
+    """Whether settings name an input, a network or an optimiser, which a plan would choose."""
+    from smg.learner.configure import laid
+
+    told = laid(*given)
+    own = set(told.get("preparation") or {}) - {"labels", "normalise", "adjacent", "empty_slices"}
+    return bool(own or told.get("network") or told.get("optimiser"))
 
 
 def _given(

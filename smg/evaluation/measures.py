@@ -14,8 +14,8 @@ Matrix = dict[str, dict[str, float]]  # the round's site -> the evaluated site -
 FORMULAS = {
     "BM": "mean over learned sites s of a[T][s]",
     "BT": "mean over s < T of a[T][s] - a[s][s]",
-    "FM": "a[T][unseen]",
-    "FT": "a[T][unseen] - a[T+1][unseen]",
+    "FM": "a[T][unseen], over every subject of the unseen site outside its validation part",
+    "FT": "a[T][unseen] - a[T+1][unseen], over its test part",
 }
 
 

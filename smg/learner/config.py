@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
@@ -78,6 +79,13 @@ class LearnerConfig(BaseModel):
         if not (info.context or {}).get("opened"):
             known(self.recipe().policy)
         return self
+
+    def with_channels(self, names: Sequence[str]) -> LearnerConfig:
+        """Return the configuration for subjects with these channels, where it names none itself."""
+        if self.preparation.channels is not None or len(names) == 1:
+            return self
+        preparation = self.preparation.model_copy(update={"channels": tuple(names)})
+        return LearnerConfig.model_validate(self.model_dump() | {"preparation": preparation.model_dump()})
 
     def recipe(self) -> Recipe:
         """The method with its options, and the policy that fills its buffer."""

@@ -23,7 +23,7 @@ from smg.learner.round import Diverged, Told, Training
 from smg.learner.store import FORMAT, Store
 from smg.networks import check_network
 from smg.networks.features import bottleneck_map
-from smg.prepare.site import prepare_site
+from smg.prepare.site import check_field, prepare_site, scale_note
 from smg.sites.site import Site
 from smg.sites.split import Split
 from smg.sites.volume import Volume
@@ -88,6 +88,9 @@ class Learner(Lineage):
             prepared = self._new_scans(site, prepared, leave_out)
             split = split or self._split(site.keep({p.subject.case for p in prepared}))
             parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
+            check_field(parts["train"], self.config.preparation)
+            if say and (line := scale_note(parts["train"], self.config.preparation)):
+                say(f"site {site.name}: {line}")
             number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
             training = self._training(number, site.name, parts)
             slice_ = training.incoming.gather([0]).images.to(training.oracle.theta.device)

@@ -73,7 +73,7 @@ class Training:
         """Every iteration that is left; `save` is called on a clock, at the end, and when `told` raises `Stopped`."""
         last = time.monotonic()
         for iteration in range(self.progress.iteration, self.config.iterations):
-            step = self._step(iteration)
+            step = self.step(iteration)
             self.progress.iteration = iteration + 1
             self._average()
             if (iteration + 1) % self.config.validate_every == 0 or iteration + 1 == self.config.iterations:
@@ -90,7 +90,8 @@ class Training:
         self._finish()
         save()
 
-    def _step(self, iteration: int) -> Step:
+    def step(self, iteration: int) -> Step:
+        """Take one iteration."""
         self.opt.at(iteration, self.config.iterations)
         batches = Iteration(
             incoming_site=self.incoming,

@@ -1,6 +1,7 @@
 """A model's folder: what lasts for years. Arrays are safetensors, the rest JSON; nothing is pickled.
 
     model.json              what it is: format, configuration, which round is current, every round's entry
+    plan.yaml               the plan that the settings came from, with its reasons, if `smg plan` made them
     journal.jsonl           what happened, and when
     rounds/001/             one folder a round, complete or not there
         weights.safetensors
@@ -85,6 +86,11 @@ class Store:
             with contextlib.suppress(ValueError):  # a line cut short by a crash says nothing
                 told.append(json.loads(line))
         return told
+
+    def keep_plan(self, text: str) -> None:
+        """Keep the plan that a new model's settings came from, with its reasons."""
+        with naming(path := self.folder / "plan.yaml"), replacing(path) as temporary:
+            temporary.write_text(text)
 
     def locked(self) -> AbstractContextManager[None]:
         """One process at a time."""

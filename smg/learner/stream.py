@@ -60,6 +60,7 @@ class Stream:
         if len(set(wanted)) < len(wanted):
             raise Misuse(f"a stream names a site twice: {', '.join(wanted)}")
         self.rounds = wanted
+        self.config = self.config.with_channels(self.sites[wanted[0]].channels)
 
     def run(self, folder: str | Path) -> dict[str, Any]:
         """Learn, evaluate, and write `results.json`; its content is returned."""
@@ -190,34 +191,42 @@ class Stream:
         return rows
 
     def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[dict[str, Any]]:
-        """Every subject of every site's part, by the network of a round, now or long after it."""
+        """Evaluate the network of a round, now or long after it, on every site's part.
+
+        After the last round of the order no subject of the unseen site has been learned, so its training part is
+        evaluated too. Its validation part is not: settings may have been chosen by it.
+        """
+        last = number == len(self.order) and self.part == "test"
         return [
-            {"round": self.rounds[number - 1], "site": site, **row.as_json()}
+            {"round": self.rounds[number - 1], "site": site, "part": part, **row.as_json()}
             for site in self.rounds
-            for row in learner.evaluate(
-                self.sites[site], self.part, splits[site], self.leave_out, number, self.measuring
-            )
+            for part in ([self.part, "train"] if last and site == self.unseen else [self.part])
+            for row in learner.evaluate(self.sites[site], part, splits[site], self.leave_out, number, self.measuring)
         ]
 
     def results(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Everything a table, a figure or another program needs; the first class's, where there are several."""
         names = self.config.preparation.labels.names
         matrices = {metric: self._matrix(rows, metric, names[0]) for metric in METRICS}
-        order = list(self.order)
         return {
             **self._identity(),
             "matrix": _jsonable(matrices),
-            "measures": _jsonable({m: measures(matrix, order, self.unseen) for m, matrix in matrices.items()}),
+            "measures": _jsonable({metric: self._measures(rows, metric, names[0]) for metric in METRICS}),
             "formulas": FORMULAS,
-            "classes": {
-                name: _jsonable({m: measures(self._matrix(rows, m, name), order, self.unseen) for m in METRICS})
-                for name in names
-            },
+            "classes": {name: _jsonable({m: self._measures(rows, m, name) for m in METRICS}) for name in names},
             "missing": {metric: self._missing(rows, metric, names[0]) for metric in METRICS},
             "subjects": rows,
             "config": self.config.model_dump(mode="json"),
             "versions": versions(),
         }
+
+    def _measures(self, rows: list[dict[str, Any]], metric: str, name: str) -> dict[str, float]:
+        """Return BM, BT, FM, FT; FT is a difference of rounds, so it is over the subjects that both have."""
+        both = [row for row in rows if row.get("part", self.part) == self.part]
+        found, paired = (
+            measures(self._matrix(some, metric, name), list(self.order), self.unseen) for some in (rows, both)
+        )
+        return found | {"FT": paired["FT"]}
 
     def _matrix(self, rows: list[dict[str, Any]], metric: str, name: str) -> Matrix:
         matrix: Matrix = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from smg.sites.formats import Array
 from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import LIMIT, Volume
 
+FAR = 2.0  # factor between a scan's pixels and the spacing from which a user is told
 ROUNDING = 1e-6  # of the largest value: what the sums of a resized slice may be off by, and more
 
 
@@ -31,6 +33,7 @@ def prepare_site(
 
     A site with faults is refused; with `leave_out`, the subjects that have them are left out instead.
     """
+    _check_channels(site, options)
     folder = cache or cache_folder()
     stored = options.stored()
 
@@ -59,6 +62,42 @@ def prepare_site(
     faulty = {fault.subject for fault in twins}
     _refuse(site, faults + twins, leave_out)
     return [p for p in prepared if p.subject.case not in faulty]
+
+
+def _check_channels(site: Site, options: Preparation) -> None:
+    """Refuse a site whose channels are not the ones asked for; a single one may have any name."""
+    wanted = options.channels or ("image",)
+    if len(site.channels) != len(wanted) or (len(wanted) > 1 and site.channels != wanted):
+        raise SmgError(
+            f"site {site.name}: its subjects have the channels {', '.join(site.channels)}, where "
+            f"{', '.join(wanted)} are needed; give the same images, in the same order"
+        )
+
+
+def check_field(subjects: Sequence[Prepared], options: Preparation) -> None:
+    """Refuse a field that would cut off foreground of a subject, with the field that would do."""
+    if options.field is None or options.spacing is None:
+        return
+    outside = [p for p in subjects if p.needed > options.field + options.spacing]  # a pixel is rounding
+    if outside:
+        worst = max(outside, key=lambda p: p.needed)
+        raise SmgError(
+            f"{worst.subject.mask}: foreground lies outside the central field of {options.field:g} mm "
+            f"({len(outside)} of {len(subjects)} subjects); preparation.field={math.ceil(worst.needed)} holds it all"
+        )
+
+
+def scale_note(subjects: Sequence[Prepared], options: Preparation) -> str | None:
+    """Return a line about subjects whose pixels are far from the spacing they are resampled to, if there are any."""
+    if options.spacing is None:
+        return None
+    pixels = [max(p.grid.pixel) for p in subjects]
+    coarse, fine = max(pixels), min(pixels)
+    if coarse > FAR * options.spacing:
+        return f"its pixels are up to {coarse:.2f} mm and are interpolated to {options.spacing:g} mm: details are missing"
+    if fine < options.spacing / (2 * FAR):
+        return f"its pixels are down to {fine:.2f} mm and are averaged to {options.spacing:g} mm: details are lost"
+    return None
 
 
 def prepare_scan(channels: Sequence[Volume], options: Preparation) -> tuple[Array, Grid]:

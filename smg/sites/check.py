@@ -36,10 +36,6 @@ class Examined:
     turned: str = ""  # and one that is the same however they are
     faults: list[Fault] = field(default_factory=list)
 
-    @property
-    def images(self) -> list[Volume]:
-        return [self.image] if self.image is not None else []
-
 
 def examine(
     subject: Subject, labels: Labels, limit: int = LIMIT, label_values: frozenset[int] | None = None

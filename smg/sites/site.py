@@ -34,10 +34,6 @@ class Subject:
     mask: Path
 
     @property
-    def images(self) -> tuple[Path, ...]:
-        return (self.image,)
-
-    @property
     def identity(self) -> str:
         return f"{self.site}/{self.case}"
 

@@ -125,9 +125,9 @@ def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Lear
     for number, options in ((2, taught.config), (3, other)):
         network = opened.network(number)
         slices, grid = prepare_scan([scan], options.preparation)
-        scores, _ = scores_and_moments(
-            network, torch.from_numpy(slices), find_bottleneck(network, torch.from_numpy(slices[:1, None]))
-        )
+        images = torch.from_numpy(slices)
+        bottleneck = find_bottleneck(network, images[:1])
+        scores, _ = scores_and_moments(network, images, bottleneck, options.preparation)
         masks[number] = mask_of(scores, grid, options.largest_component)
     assert np.array_equal(opened.predict(scan).mask.array, masks[3])
     opened.rollback(2)
@@ -603,7 +603,11 @@ def test_a_stream_fills_the_matrix_and_reads_the_measures_off_it(data: Path, tmp
     told = results["measures"]["dsc"]
     assert told["BM"] == pytest.approx((matrix["B"]["A"] + matrix["B"]["B"]) / 2)
     assert told["BT"] == pytest.approx(matrix["B"]["A"] - matrix["A"]["A"])
-    assert told["FT"] == pytest.approx(matrix["B"]["C"] - matrix["C"]["C"])
+    assert told["FM"] == pytest.approx(matrix["B"]["C"])
+    unseen = [row for row in results["subjects"] if (row["round"], row["site"]) == ("B", "C")]
+    assert {row["part"] for row in unseen} == {"train", "test"}  # all of it that no setting was chosen by
+    tested = [row["classes"]["foreground"]["dsc"] for row in unseen if row["part"] == "test"]
+    assert told["FT"] == pytest.approx(np.mean(tested) - matrix["C"]["C"])
     rows = [row for row in results["subjects"] if (row["round"], row["site"]) == ("B", "A")]
     assert matrix["B"]["A"] == pytest.approx(np.mean([row["classes"]["foreground"]["dsc"] for row in rows]))
     assert not any(math.isnan(v) for v in told.values() if v is not None)

@@ -1,0 +1,67 @@
+"""`smg plan`: settings from the scans and the machine, written down with their reasons."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from smg.cli.options import LabelWords, LeaveOut, ending_in
+from smg.cli.terminal import detail, progress
+from smg.errors import SmgError
+
+if TYPE_CHECKING:
+    from smg.planning.plan import Made
+    from smg.sites.site import Site
+
+
+def plan(
+    data: Annotated[list[Path], typer.Argument(metavar="SITE...", help="Sites' folders, or CSV files.")],
+    minutes: Annotated[float, typer.Option(help="Minutes of training a round.", min=0.1)] = 60.0,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write, for `--config`. [default: print it]", dir_okay=False)
+    ] = None,
+    labels: LabelWords = None,
+    leave_out: LeaveOut = False,
+) -> None:
+    """Choose settings from the scans and from this machine, and write them down with a reason beside each.
+
+    Looks at every scan (pixels, fields of view, where the foreground lies), times real steps of candidate sizes, and
+    takes the largest that makes enough iterations in the minutes a round may take.
+
+    Example: `smg plan data/RUNMC --minutes 30 --out plan.yaml`, then `smg learn model data/RUNMC --config plan.yaml`
+    """
+    from smg.files import replacing
+    from smg.sites.labels import Labels
+    from smg.sites.layouts import find_sites
+
+    if out:
+        ending_in(out, ".yaml", ".yml")
+    sites = [site for path in data for site in find_sites(path).values()]
+    given = {"preparation": {"labels": Labels.parse(labels).model_dump()}} if labels else {}
+    made = planned(sites, minutes, leave_out, given)
+    if out is None:
+        print(made.as_file(), end="")
+        print("\n".join(f"# {line}" for line in made.in_short()))
+        return
+    if out.exists():
+        raise SmgError(f"{out}: is there already; give another name, or remove it")
+    with replacing(out) as temporary:
+        temporary.write_text(made.as_file())
+    print("\n".join(made.in_short()))
+    print(f"The plan: {out}. Next: smg learn MODEL {data[0]} --config {out}", file=sys.stderr)
+
+
+def planned(sites: list[Site], minutes: float, leave_out: bool, given: dict[str, Any]) -> Made:
+    """Look at the scans and the machine, and plan; what is `given` is not chosen."""
+    from smg.learner.configure import laid
+    from smg.planning.facts import look_at
+    from smg.planning.plan import make_plan
+    from smg.sites.labels import Labels
+
+    labels = Labels.model_validate((laid(given).get("preparation") or {}).get("labels") or {})
+    with progress("looking at the scans", sum(len(site.subjects) for site in sites)) as advance:
+        facts = look_at(sites, labels, leave_out, advance)
+    return make_plan(facts, minutes, detail, given)

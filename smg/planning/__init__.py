@@ -1,0 +1,1 @@
+"""`smg plan`: settings chosen from the scans and the machine, each with its reason."""

@@ -1,0 +1,249 @@
+"""Windows: where training draws them, where prediction lays them, and the way back to the scan's own grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smg.errors import SmgError
+from smg.evaluation.metrics import dice
+from smg.evaluation.predict import class_scores, mask_of
+from smg.networks import NetworkConfig, build_network
+from smg.prepare.augment import Augmentation, augment, margin_of
+from smg.prepare.grid import Grid
+from smg.prepare.options import Preparation
+from smg.prepare.site import check_field, prepare_site, scale_note
+from smg.prepare.slices import Slices, passes
+from smg.prepare.windows import cut, draw_corner, gaussian, tiles
+from smg.sites.site import Site
+from tests.conftest import affine, write_site
+from tests.evaluation.test_predict import Bright
+
+WINDOWED = Preparation(size=16, spacing=2.0)
+
+
+def ellipse(rows: int, columns: int, share: float = 0.3) -> np.ndarray:
+    yy, xx = np.mgrid[:rows, :columns]
+    inside = ((yy - 0.45 * rows) / (share * rows)) ** 2 + ((xx - 0.55 * columns) / (share * columns)) ** 2 < 1
+    return np.repeat(inside[None], 3, axis=0).astype(np.uint8)
+
+
+# --- where they lie ---------------------------------------------------------------------------------------------------
+
+
+@given(rows=st.integers(1, 90), columns=st.integers(1, 90), size=st.integers(4, 40))
+def test_tiles_cover_every_pixel_and_overlap_by_about_a_half(rows: int, columns: int, size: int) -> None:
+    seen = np.zeros((rows, columns), int)
+    for top, left in tiles(rows, columns, size):
+        seen[max(top, 0) : top + size, max(left, 0) : left + size] += 1
+        for start, length in ((top, rows), (left, columns)):
+            assert (0 <= start <= length - size) if length >= size else start == (length - size) // 2
+    assert seen.min() >= 1
+    if rows <= size and columns <= size:
+        assert len(tiles(rows, columns, size)) == 1
+
+
+@given(
+    rows=st.integers(1, 40), columns=st.integers(1, 40), size=st.integers(2, 30), share=st.floats(0, 1),
+    place=st.integers(0, 10_000),
+)  # fmt: skip
+def test_a_drawn_window_lies_in_the_slice_or_around_it(
+    rows: int, columns: int, size: int, share: float, place: int
+) -> None:
+    labels = ellipse(rows, columns)[0]
+    corner = draw_corner(labels, size, share, (0, 1, 2, place))
+    assert corner == draw_corner(labels, size, share, (0, 1, 2, place))
+    for start, length in zip(corner, (rows, columns), strict=True):
+        assert (0 <= start <= length - size) if length >= size else start == (length - size) // 2
+
+
+def test_the_share_of_windows_on_foreground() -> None:
+    """One foreground pixel in a corner of a large slice: only a window that aims at it has it."""
+    labels = np.zeros((200, 200), np.uint8)
+    labels[100, 150] = 1
+    corners = [draw_corner(labels, 11, 0.4, (0, 1, 0, place)) for place in range(600)]
+    aimed = [corner == (95, 145) for corner in corners]
+    assert np.mean(aimed) == pytest.approx(0.4, abs=0.06)
+    others = np.array([corner for corner, on in zip(corners, aimed, strict=True) if not on])
+    assert others.min() < 10
+    assert others.max() > 180
+    empty = [draw_corner(np.zeros((40, 40), np.uint8), 11, 1.0, (0, 1, 0, place)) for place in range(50)]
+    assert len(set(empty)) > 25
+
+
+def test_a_window_beyond_the_slice_goes_on_with_its_edge() -> None:
+    slices = torch.arange(12.0).reshape(1, 3, 4)
+    assert torch.equal(cut(slices, (0, 1), 3), slices[:, :, 1:4])
+    padded = cut(slices, (-1, 0), 4)
+    assert torch.equal(padded[0, 0], slices[0, 0])
+    assert torch.equal(padded[0, 1:], slices[0])
+    assert torch.equal(cut(slices, (-5, -5), 2), torch.zeros(1, 2, 2))
+
+
+# --- the prepared grid ------------------------------------------------------------------------------------------------
+
+
+def test_slices_have_the_spacing_and_the_central_field() -> None:
+    grid = Grid((3, 100, 80), affine((0.5, 1.0, 3.0)), 32, spacing=2.0)  # 80 columns of 0.5 mm, 100 rows of 1 mm
+    assert grid.whole == (50, 20)
+    cutting = Grid((3, 100, 80), affine((0.5, 1.0, 3.0)), 32, spacing=2.0, field=30.0)
+    assert cutting.box == (slice(17, 32), slice(2, 17))
+    image = np.random.default_rng(0).normal(size=(3, 100, 80))
+    assert np.array_equal(cutting.image(image), grid.image(image)[:, 17:32, 2:17])
+
+
+@settings(deadline=None)
+@given(
+    rows=st.integers(5, 60), columns=st.integers(5, 60), spacing=st.floats(0.3, 4), field=st.none() | st.floats(5, 60)
+)
+def test_a_constant_image_stays_constant_there_and_back(
+    rows: int, columns: int, spacing: float, field: float | None
+) -> None:
+    grid = Grid((2, rows, columns), affine((1.0, 1.3, 3.0)), 16, spacing, field)
+    assert np.allclose(grid.image(np.full((2, rows, columns), 7.0)), 7.0, rtol=1e-6)
+    scores = np.zeros((2, 2, *(b.stop - b.start for b in grid.box)), np.float32)
+    scores[:, 1] = 1
+    back = grid.back(scores)
+    assert back.shape == (2, rows, columns)
+    if field is None or field >= max(rows, columns) * 1.3 + 2 * spacing:
+        assert back.all()
+    assert not grid.back(1 - scores).any()
+
+
+@pytest.mark.parametrize("field", [None, 70.0])
+@pytest.mark.parametrize("size", [24, 40, 200])
+@pytest.mark.parametrize("spacing", [0.5, 0.8, 1.0])
+def test_a_mask_survives_spacing_windows_and_the_way_back(spacing: float, size: int, field: float | None) -> None:
+    """With a network that answers exactly what the prepared mask says."""
+    mask = ellipse(90, 70)
+    grid = Grid(mask.shape, affine((1.0, 1.0, 3.0)), size, spacing, field)
+    options = Preparation(size=size, spacing=spacing, field=field)
+    prepared = torch.from_numpy(grid.classes(mask).astype(np.float32))[:, None]
+    again = mask_of(class_scores(Bright(), prepared, options), grid, largest=False)
+    assert dice(again == 1, mask == 1) >= 0.99
+
+
+def test_the_field_that_all_foreground_needs(tmp_path: Path) -> None:
+    mask = np.zeros((2, 100, 80), np.uint8)
+    mask[0, 70:75, 38:44] = 1  # rows 70 to 75 of 100, 1 mm each: 25 mm below the centre
+    grid = Grid(mask.shape, affine((0.5, 1.0, 3.0)), 16, spacing=1.0)
+    assert grid.field_of(mask) == pytest.approx(50.0)
+    assert grid.field_of(np.zeros_like(mask)) == 0
+    whole = Grid(mask.shape, affine((0.5, 1.0, 3.0)), 16, spacing=1.0, field=50.0)
+    assert whole.classes(mask).sum() > 0
+    prepared = prepare_site(Site.find(write_site(tmp_path / "HK")), Preparation(size=16, spacing=1.0))
+    needed = max(p.needed for p in prepared)
+    check_field(prepared, Preparation(size=16, spacing=1.0, field=needed))
+    with pytest.raises(SmgError, match=rf"_segmentation.*preparation.field={int(np.ceil(needed))} "):
+        check_field(prepared, Preparation(size=16, spacing=1.0, field=needed / 2))
+
+
+def test_pixels_far_from_the_spacing_are_mentioned(tmp_path: Path) -> None:
+    prepared = prepare_site(Site.find(write_site(tmp_path / "HK")), Preparation(size=16, spacing=1.0))
+    pixel = max(prepared[0].grid.pixel)
+    assert scale_note(prepared, Preparation(spacing=pixel)) is None
+    assert "details are missing" in str(scale_note(prepared, Preparation(spacing=pixel / 3)))
+    assert "details are lost" in str(scale_note(prepared, Preparation(spacing=9 * pixel)))
+    assert scale_note(prepared, Preparation()) is None
+
+
+def test_the_field_needs_a_spacing() -> None:
+    with pytest.raises(ValueError, match="set preparation.spacing too"):
+        Preparation(field=100)
+
+
+# --- what training draws ----------------------------------------------------------------------------------------------
+
+
+def test_windows_are_drawn_by_place_and_have_their_labels(tmp_path: Path) -> None:
+    slices = Slices(prepare_site(Site.find(write_site(tmp_path / "HK")), WINDOWED), WINDOWED)
+    places = [(0, 1, 7, place) for place in range(6)]
+    one = slices.gather([0, 1, 2, 3, 4, 5], places)
+    assert one.images.shape == (6, 1, 16, 16)
+    again = slices.gather([5, 4], [places[5], places[4]])
+    assert torch.equal(again.images, one.images[[5, 4]])
+    assert torch.equal(again.labels, one.labels[[5, 4]])
+    wide = slices.gather([0, 1, 2, 3, 4, 5], places, margin=3)
+    assert torch.equal(wide.images[..., 3:-3, 3:-3], one.images)
+    assert torch.equal(wide.labels[..., 3:-3, 3:-3], one.labels)
+
+
+@pytest.mark.parametrize("preset", ["mild", "strong"])
+def test_moving_a_window_brings_in_what_lies_around_it(preset: str) -> None:
+    """On a slice that goes on, its window with the margin equals the window of the whole slice moved alike."""
+    config = Augmentation.model_validate(
+        {k: v for k, v in Augmentation.preset(preset).model_dump().items() if k in ("rotation", "scale", "shift")}
+    )
+    config = Augmentation.model_validate({k: v | {"probability": 1} for k, v in config.model_dump().items()
+                                          if k in ("rotation", "scale", "shift")})  # fmt: skip
+    size, margin = 32, margin_of(config, 32)
+    yy, xx = np.mgrid[: size + 6 * margin, : size + 6 * margin]
+    slope = torch.from_numpy((yy + 2.0 * xx).astype(np.float32))[None, None].repeat(8, 1, 1, 1)  # a plane: no border
+    labels = torch.zeros(8, *slope.shape[-2:], dtype=torch.uint8)
+    inner = slice(2 * margin, 4 * margin + size)
+    moved, _ = augment(slope[..., inner, inner], labels[..., inner, inner], config, 0, 1, 2, margin=margin)
+    farther, _ = augment(slope, labels, config, 0, 1, 2, margin=3 * margin)
+    assert moved.shape[-1] == size
+    torch.testing.assert_close(moved, farther, atol=2e-3, rtol=0)
+
+
+def test_nothing_to_move_needs_no_margin() -> None:
+    assert margin_of(Augmentation.preset("none"), 64) == 0
+    assert margin_of(Augmentation.model_validate({"noise": {"strength": 1, "probability": 1}}), 64) == 0
+    assert margin_of(Augmentation.model_validate({"shift": {"strength": 0.25, "probability": 1}}), 64) == 16
+
+
+# --- what prediction sees ---------------------------------------------------------------------------------------------
+
+
+def test_one_window_equals_the_plain_pass() -> None:
+    network = build_network(NetworkConfig(width=4, depth=2))
+    images = torch.randn(5, 1, 32, 32)
+    plain = class_scores(network, images, Preparation(size=32))
+    assert np.allclose(class_scores(network, images, Preparation(size=32, spacing=1.0)), plain, atol=1e-6)
+    with torch.no_grad():
+        smaller = torch.nn.functional.pad(images[..., 4:-4, 2:-2], (2, 2, 4, 4), mode="replicate")
+        own = network(smaller).softmax(1)[..., 4:-4, 2:-2]
+    seen = class_scores(network, images[..., 4:-4, 2:-2], Preparation(size=32, spacing=1.0))
+    assert np.allclose(seen, own.numpy(), atol=1e-6)
+
+
+def test_overlapping_windows_are_averaged_by_gaussian_weights() -> None:
+    """Against a loop over pixels, with a network that answers otherwise in every window."""
+    network = build_network(NetworkConfig(width=4, depth=2))
+    images, size = torch.randn(2, 1, 40, 29), 16
+    scores = class_scores(network, images, Preparation(size=size, spacing=1.0))
+    total, weight = np.zeros((2, 2, 40, 29)), np.zeros((40, 29))
+    for top, left in tiles(40, 29, size):
+        with torch.no_grad():
+            one = network(images[..., top : top + size, left : left + size]).softmax(1).double().numpy()
+        total[..., top : top + size, left : left + size] += one * gaussian(size).double().numpy()
+        weight[top : top + size, left : left + size] += gaussian(size).double().numpy()
+    assert np.allclose(scores, total / weight, atol=1e-5)
+    assert np.allclose(scores.sum(axis=1), 1, atol=1e-5)
+
+
+def test_mirrored_passes_are_averaged() -> None:
+    network = build_network(NetworkConfig(width=4, depth=2))
+    images, options = torch.randn(3, 1, 32, 32), Preparation(size=32, spacing=1.0)
+    both = class_scores(network, images, options, mirror=True)
+    flipped = class_scores(network, images.flip(-1), options)[..., ::-1]
+    assert np.allclose(both, (class_scores(network, images, options) + flipped) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("adjacent", [1, 3])
+def test_windows_have_their_slices_neighbours_and_channels(adjacent: int) -> None:
+    images = torch.randn(4, 2, 24, 20)
+    options = Preparation.model_validate(
+        {"size": 16, "spacing": 1.0, "adjacent": adjacent, "channels": ("T2", "ADC")}
+    )
+    for where, windows in passes(images, options, at_once=5):
+        assert windows.shape[1:] == (2 * adjacent, 16, 16)
+        for (number, (top, left)), window in zip(where, windows, strict=True):
+            middle = window.reshape(adjacent, 2, 16, 16)[adjacent // 2]
+            assert torch.equal(middle, images[number, :, top : top + 16, left : left + 16])
