@@ -61,7 +61,7 @@ def subject(seed: int, size: int, slices: int = 8) -> Prepared:
     disc = ((yy - centre[0]) ** 2 + (xx - centre[1]) ** 2 < radius**2).astype(np.uint8)
     labels = np.repeat(disc[None], slices, axis=0)
     images = (rng.normal(size=labels.shape) + labels).astype(np.float32)
-    about = Subject(f"site {seed}", f"Case{seed:02d}", Path("image"), Path("mask"))
+    about = Subject(f"site {seed}", f"Case{seed:02d}", (Path("image"),), Path("mask"))
     grid = Grid(labels.shape, np.eye(4), size)
     return Prepared(about, torch.from_numpy(images), torch.from_numpy(labels), (True,) * slices, grid, str(seed))
 

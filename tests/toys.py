@@ -30,8 +30,9 @@ def subject(seed: int, slices: int = 5, size: int = 16, site: str = "HK") -> Pre
     images = (rng.normal(size=(slices, size, size)) + rng.uniform(0.5, 2) * labels).astype(np.float32)
     images = (images - images.mean()) / images.std()
     grid = Grid((slices, size, size), np.eye(4), size)
-    about = Subject(site, f"Case{seed:02d}", Path("i"), Path("m"))
-    return Prepared(about, torch.from_numpy(images)[:, None], torch.from_numpy(labels), (True,) * slices, grid, str(seed))
+    about = Subject(site, f"Case{seed:02d}", (Path("i"),), Path("m"))
+    array = torch.from_numpy(images)[:, None]
+    return Prepared(about, array, torch.from_numpy(labels), (True,) * slices, grid, str(seed))
 
 
 def slices(*seeds: int) -> Slices:

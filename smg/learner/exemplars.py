@@ -69,7 +69,7 @@ def unpack(site: str, packed: dict[str, Tensor]) -> list[Prepared]:
         slices, rows, columns = labels.shape
         grid = Grid((slices, rows, columns), np.eye(4), rows, spacing=1.0)
         foreground = tuple(bool(f) for f in labels.flatten(1).any(dim=1))
-        about = Subject(site, key.split(".")[1], NOWHERE, NOWHERE)
+        about = Subject(site, key.split(".")[1], (NOWHERE,), NOWHERE)
         subjects.append(Prepared(about, images, labels, foreground, grid, content=""))
     return subjects
 

@@ -170,7 +170,7 @@ def _pair(name: str, images: Iterable[Named], masks: Iterable[Named]) -> Site:
             present, lacking = ("image", "mask") if found[0] else ("mask", "image")
             faults.append(Fault(name, case, str((found[0] or found[1])[0]), f"{present} without {lacking}"))
         elif len(found[0]) == len(found[1]) == 1:
-            subjects.append(Subject(name, case, found[0][0], found[1][0]))
+            subjects.append(Subject(name, case, (found[0][0],), found[1][0]))
     return Site(name, tuple(subjects), tuple(faults))
 
 

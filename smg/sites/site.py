@@ -26,12 +26,17 @@ def canonical(name: str) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """One patient's scan and mask. Case numbers repeat across sites, so an identity is site and case."""
+    """One patient's images and mask. Case numbers repeat across sites, so an identity is site and case."""
 
     site: str
     case: str
-    image: Path
+    images: tuple[Path, ...]  # one co-registered scan a channel, in the order of the site's channels
     mask: Path
+
+    @property
+    def image(self) -> Path:
+        """Return the scan of the first channel."""
+        return self.images[0]
 
     @property
     def identity(self) -> str:
@@ -59,6 +64,7 @@ class Site:
     subjects: tuple[Subject, ...]
     faults: tuple[Fault, ...] = ()  # seen in the layout alone: an image without a mask, or the reverse
     label_values: frozenset[int] | None = field(default=None, repr=False)  # as the data set's description lists them
+    channels: tuple[str, ...] = ("image",)  # their names, in the order of a subject's images
 
     @classmethod
     def find(cls, path: str | Path, name: str | None = None) -> Site:

@@ -11,7 +11,7 @@ from smg.cli import terminal
 from smg.methods import Step
 from smg.sites.site import Subject
 
-SUBJECTS = [Subject("A", case, Path(), Path()) for case in ("Case00", "Case01")]
+SUBJECTS = [Subject("A", case, (Path(),), Path()) for case in ("Case00", "Case01")]
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from smg.sites.split import PARTS, given_split, load_splits, save_splits, sizes,
 
 
 def site(n: int, name: str = "HK") -> Site:
-    return Site(name, tuple(Subject(name, f"Case{i:02d}", Path("i"), Path("m")) for i in range(n)))
+    return Site(name, tuple(Subject(name, f"Case{i:02d}", (Path("i"),), Path("m")) for i in range(n)))
 
 
 @given(st.integers(1, 500))
