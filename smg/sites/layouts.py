@@ -1,36 +1,54 @@
 """Finding sites in the folders people have.
 
-| layout | image | mask |
-|---|---|---|
-| the multi-site prostate data set | `SITE/Case00.nii.gz` | `SITE/Case00_segmentation.nii.gz` |
-| nnU-Net v2 | `SITE/imagesTr/CASE_0000.nii.gz` | `SITE/labelsTr/CASE.nii.gz` |
-| two folders | `SITE/images/CASE.nii.gz` | `SITE/labels/CASE.nii.gz` |
-| a CSV file | column `image` | column `mask`; `site` and `case` if there are such columns |
+| layout | image | further channels | mask |
+|---|---|---|---|
+| the multi-site prostate data set | `SITE/Case00.nii.gz` | - | `SITE/Case00_segmentation.nii.gz` |
+| nnU-Net v2 | `SITE/imagesTr/CASE_0000.nii.gz` | `CASE_0001.nii.gz` ... | `SITE/labelsTr/CASE.nii.gz` |
+| two folders | `SITE/images/CASE.nii.gz` | as nnU-Net's, see below | `SITE/labels/CASE.nii.gz` |
+| a CSV file | column `image` | columns `image2` ... | column `mask`; `site` and `case` if there are such columns |
 
 Any format of scan serves in any of them, a folder with a DICOM series in the place of an image too. A folder is either
 a site itself or holds sites. Hidden files are passed over.
+
+Channels are co-registered images of a subject, and every subject of a site has the same ones. nnU-Net's are named by
+`channel_names` in dataset.json, else by their numbers; a CSV's by their columns. In `images/` a number at the end of
+a name is a channel where every image has one and the masks are named without it; else it belongs to the case.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import count, zip_longest
 from pathlib import Path, PureWindowsPath
+from typing import NamedTuple, TypeVar
 
 from smg.errors import SmgError
 from smg.sites.formats import SUFFIXES
+from smg.sites.nnunet import numbered, read_description, split_case
 from smg.sites.site import Fault, Site, Subject, canonical
 from smg.sites.volume import is_scan, scan_suffix
 
+Item = TypeVar("Item")
+
 MASK = re.compile("_segmentation$", re.IGNORECASE)
-CHANNEL = re.compile("_([0-9]{4})$")
+COLUMN = re.compile("image([0-9]*)")  # of a channel, in a CSV file
 Named = tuple[str, Path]  # a case, and a file of it
+Channels = Mapping[str, str]  # key in the files (`0001`, `image2`) -> name, in order
+Absent = Callable[[str, str], tuple[Path, str]]  # case, key -> the file that should hold the channel, and the cause
+ONE: Channels = {"image": "image"}
+
+
+class Image(NamedTuple):
+    """An image file, with the case and the key of the channel that it holds."""
+
+    case: str
+    channel: str
+    path: Path
 
 
 def find_sites(path: Path) -> dict[str, Site]:
@@ -60,7 +78,8 @@ def find_sites(path: Path) -> dict[str, Site]:
 def _in_folder(path: Path) -> list[Site]:
     """The folder itself if it holds subjects, else the sites in the folders below, else a site that is all faults."""
     here = _from_folder(path)
-    if here and here.subjects:
+    named = any((path / images).is_dir() for images in ("imagesTr", "images"))  # a site, even if every case has a fault
+    if here and (here.subjects or (named and here.faults)):
         return [here]
     below = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith(".")]
     return [site for p in below if (site := _from_folder(p))] or ([here] if here else [])
@@ -73,41 +92,57 @@ def _from_folder(folder: Path) -> Site | None:
         return _from_nnunet(name, folder)
     for labels in ("labels", "masks"):
         if (folder / "images").is_dir() and (folder / labels).is_dir():
-            return _pair(name, _cases(folder / "images"), _cases(folder / labels))
+            scans, masks = _cases(folder / "images"), _cases(folder / labels)
+            if _named_as_nnunet(scans, masks):
+                return _from_nnunet(name, folder, "images", labels)
+            return _pair(name, _one_channel(scans), masks)
     scans = _cases(folder)
     if not scans:
         return None
     masks = [(MASK.sub("", case), file) for case, file in scans if MASK.search(case)]
-    return _pair(name, [scan for scan in scans if not MASK.search(scan[0])], masks)
+    return _pair(name, _one_channel(scan for scan in scans if not MASK.search(scan[0])), masks)
 
 
-def _from_nnunet(name: str, folder: Path) -> Site:
-    images = [(CHANNEL.sub("", case), file) for case, file in _cases(folder / "imagesTr")]
-    site = _pair(name, images, _cases(folder / "labelsTr") if (folder / "labelsTr").is_dir() else [])
-    return Site(name, site.subjects, site.faults, _nnunet_values(folder / "dataset.json"))
+def _named_as_nnunet(scans: list[Named], masks: list[Named]) -> bool:
+    """Whether every image ends in a channel number and masks are named without it, none by an image's whole name."""
+    masked = {case for case, _ in masks}
+    parts = [split_case(case) for case, _ in scans]
+    whole = any(case in masked for case, _ in scans)
+    return not whole and all(number for _, number in parts) and any(case in masked for case, _ in parts)
 
 
-def _nnunet_values(description: Path) -> frozenset[int] | None:
-    """The label values that nnU-Net's dataset.json lists: `{"background": 0, "prostate": 1, "region": [1, 2]}`.
+def _from_nnunet(name: str, folder: Path, images: str = "imagesTr", labels: str = "labelsTr") -> Site:
+    """Return the site whose images are `CASE_0000`, `CASE_0001` and so on; one without a number is channel 0000."""
+    description = read_description(folder / "dataset.json")
+    scans = []
+    for whole, path in _cases(folder / images):
+        case, number = split_case(whole)
+        scans.append(Image(case, number or numbered(0), path))
+    names = description.channels
+    channels = {numbered(i): name for i, name in enumerate(names)} or _unnamed({scan.channel for scan in scans})
+    suffixes = {scan.case: scan_suffix(scan.path) or "" for scan in scans}
 
-    Its `ignore` is no class: a mask that has such voxels is a fault, until someone says what they are.
-    """
-    if not description.is_file():
-        return None
-    try:
-        labels = json.loads(description.read_text())["labels"]
-        values = [v if isinstance(v, list) else [v] for name, v in labels.items() if name != "ignore"]
-        return frozenset(int(v) for group in values for v in group)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise SmgError(f"{description}: not a dataset.json of nnU-Net v2 (no usable 'labels')") from None
+    def absent(case: str, key: str) -> tuple[Path, str]:
+        return folder / images / f"{case}_{key}{suffixes[case]}", "no such file"
+
+    masks = _cases(folder / labels) if (folder / labels).is_dir() else []
+    return _pair(name, scans, masks, channels, absent, description.label_values)
+
+
+def _unnamed(numbers: set[str]) -> Channels:
+    """Return channels without a dataset.json: named by their numbers, with the first that is missing in a gap."""
+    missing = next(n for n in map(numbered, count()) if n not in numbers)
+    keys = sorted(numbers | {missing} if numbers and missing < max(numbers) else numbers)
+    return {key: key for key in keys} if len(keys) > 1 else dict.fromkeys(keys or [missing], "image")
 
 
 def _from_csv(path: Path) -> list[Site]:
     """One row a subject; relative paths start at the CSV's own folder."""
     if path.suffix.lower() != ".csv":
         raise SmgError(f"{path}: a file, where a folder of sites or a .csv of image and mask paths is needed")
-    images: dict[str, list[Named]] = defaultdict(list)
+    images: dict[str, list[Image]] = defaultdict(list)
     masks: dict[str, list[Named]] = defaultdict(list)
+    lines: dict[tuple[str, str], int] = {}
     for line, row in _rows(path):
         for column in ("image", "mask"):
             if not row[column]:
@@ -115,11 +150,31 @@ def _from_csv(path: Path) -> list[Site]:
         name = canonical(row.get("site") or path.stem)
         image, mask = _listed(path, row["image"]), _listed(path, row["mask"])
         case = row.get("case") or case_of(image)
-        if not row.get("case") and any(case == other for other, _ in images[name]):
+        if not row.get("case") and (name, case) in lines:
             raise SmgError(f"{path}: line {line}: site {name} has two files {image.name}; add a column case")
-        images[name].append((case, image))
+        lines[name, case] = line
+        columns = [column for column in _channel_columns(row) if row[column]]
+        images[name] += [Image(case, column, _listed(path, row[column])) for column in columns]
         masks[name].append((case, mask))
-    return [_pair(name, images[name], masks[name]) for name in sorted(images)]
+    return [_from_rows(path, name, images[name], masks[name], lines) for name in sorted(images)]
+
+
+def _from_rows(
+    path: Path, name: str, images: list[Image], masks: list[Named], lines: dict[tuple[str, str], int]
+) -> Site:
+    """Return one site of a CSV file; its channels are the columns that any of its rows fills."""
+    columns = _channel_columns(image.channel for image in images)
+
+    def absent(case: str, key: str) -> tuple[Path, str]:
+        return path, f"line {lines[name, case]} has no {key}"
+
+    return _pair(name, images, masks, {column: column for column in columns}, absent)
+
+
+def _channel_columns(columns: Iterable[str]) -> list[str]:
+    """Return those of the columns that are channels, each once: `image`, then `image2` and so on by number."""
+    found = {column: int(match[1] or 1) for column in columns if (match := COLUMN.fullmatch(column))}
+    return sorted(found, key=lambda column: found[column])
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
@@ -138,6 +193,11 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     for name in ("image", "mask"):
         if columns.count(name) != 1:
             raise SmgError(f"{path}: needs a first line with the columns image and mask (and site, case if you like)")
+    channels = _channel_columns(columns)
+    expected = ["image", *(f"image{n}" for n in range(2, len(channels) + 1))]
+    if channels != expected or any(columns.count(name) > 1 for name in channels):
+        listed = ", ".join(name for name in columns if name in channels)
+        raise SmgError(f"{path}: its columns of channels are {listed}; name them {', '.join(expected)}")
     rows = []
     for line, cells in lines[1:]:
         if any(cells[len(columns) :]):
@@ -156,28 +216,60 @@ def _listed(table: Path, word: str) -> Path:
     return path
 
 
-def _pair(name: str, images: Iterable[Named], masks: Iterable[Named]) -> Site:
-    """Match images and masks by case; what has no partner, or two, is a fault."""
-    image_of, mask_of = _group(images), _group(masks)
+def _one_channel(scans: Iterable[Named]) -> list[Image]:
+    return [Image(case, "image", path) for case, path in scans]
+
+
+def _pair(
+    name: str,
+    images: Iterable[Image],
+    masks: Iterable[Named],
+    channels: Channels = ONE,
+    absent: Absent | None = None,
+    label_values: frozenset[int] | None = None,
+) -> Site:
+    """Match the channels and the mask of each case; one that is missing, doubled or unknown to the site is a fault."""
+    image_of = _group((image.case, image) for image in images)
+    mask_of = _group(masks)
     subjects, faults = [], []
-    for case in sorted(image_of | mask_of):
-        found = image_of.get(case, []), mask_of.get(case, [])
-        for files, kind in zip(found, ("image", "mask"), strict=True):
-            if len(files) > 1:
-                reason = f"case {case} has {len(files)} {kind} files ({', '.join(f.name for f in files)}); keep one"
-                faults.append(Fault(name, case, str(files[1]), reason))
-        if not found[0] or not found[1]:
-            present, lacking = ("image", "mask") if found[0] else ("mask", "image")
-            faults.append(Fault(name, case, str((found[0] or found[1])[0]), f"{present} without {lacking}"))
-        elif len(found[0]) == len(found[1]) == 1:
-            subjects.append(Subject(name, case, (found[0][0],), found[1][0]))
-    return Site(name, tuple(subjects), tuple(faults))
+    for case in sorted(image_of.keys() | mask_of.keys()):
+        files = _group((image.channel, image.path) for image in image_of.get(case, []))
+        found = mask_of.get(case, [])
+        wrong = list(_wrong_files(case, files, found, channels, absent))
+        faults += [Fault(name, case, str(file), reason) for file, reason in wrong]
+        if not wrong:
+            subjects.append(Subject(name, case, tuple(files[key][0] for key in channels), found[0]))
+    return Site(name, tuple(subjects), tuple(faults), label_values, tuple(channels.values()))
 
 
-def _group(named: Iterable[Named]) -> dict[str, list[Path]]:
-    groups: dict[str, list[Path]] = defaultdict(list)
-    for case, file in named:
-        groups[case].append(file)
+def _wrong_files(
+    case: str, images: dict[str, list[Path]], masks: list[Path], channels: Channels, absent: Absent | None
+) -> Iterator[tuple[Path, str]]:
+    """Yield each file of a case that is wrong, and the reason. `images` has the case's files by channel."""
+    kinds = {key: f"files of channel {name}" if len(channels) > 1 else "image files" for key, name in channels.items()}
+    for files, kind in [*((images.get(key, []), kind) for key, kind in kinds.items()), (masks, "mask files")]:
+        if len(files) > 1:
+            yield files[1], f"case {case} has {len(files)} {kind} ({', '.join(f.name for f in files)}); keep one"
+    for key in sorted(images.keys() - channels.keys()):
+        names = ", ".join(channels.values())
+        yield (
+            images[key][0],
+            f"channel {key} is not in dataset.json, which lists {names}; add it there or remove the file",
+        )
+    if not images or not masks:
+        present, lacking = ("image", "mask") if images else ("mask", "image")
+        yield (next(iter(images.values())) if images else masks)[0], f"{present} without {lacking}"
+    for key, channel in channels.items():
+        if images and key not in images and absent:
+            file, cause = absent(case, key)
+            yield file, f"{cause}: case {case} lacks channel {channel}, which the site has; add it or remove the case"
+
+
+def _group(named: Iterable[tuple[str, Item]]) -> dict[str, list[Item]]:
+    """Return the items by name, in their order."""
+    groups: dict[str, list[Item]] = defaultdict(list)
+    for name, item in named:
+        groups[name].append(item)
     return dict(groups)
 
 
@@ -190,14 +282,14 @@ def is_mask(path: Path) -> bool:
     """Whether a file is, by the layouts above, the mask of a scan that is there too."""
     case, folder = case_of(path), path.parent
     if MASK.search(case):
-        scan = folder / MASK.sub("", case)
-    elif folder.name in ("labels", "masks"):
-        scan = folder.parent / "images" / case
-    elif folder.name == "labelsTr":
-        scan = folder.parent / "imagesTr" / f"{case}_0000"
+        scans = [folder / MASK.sub("", case)]
+    elif folder.name in ("labels", "masks", "labelsTr"):
+        images = folder.parent / ("imagesTr" if folder.name == "labelsTr" else "images")
+        scans = [images / case, images / f"{case}_{numbered(0)}"]
     else:
         return False
-    return any(found.exists() and is_scan(found) for found in (Path(f"{scan}{suffix}") for suffix in ("", *SUFFIXES)))
+    files = (Path(f"{scan}{suffix}") for scan in scans for suffix in ("", *SUFFIXES))
+    return any(file.exists() and is_scan(file) for file in files)
 
 
 def case_of(path: Path) -> str:

@@ -70,9 +70,9 @@ def test_nnunet(tmp_path: Path) -> None:
     for site in (find_sites(root)["Dataset005_Prostate"], find_sites(tmp_path)["Dataset005_Prostate"]):
         assert cases(site) == ["p_01", "p_02"]
         assert site.label_values == {0, 1, 2}
-    write_volume(root / "imagesTr" / "p_01_0001.nii.gz", IMAGE)
+    write_volume(root / "imagesTr" / "p_01_0000.mha", IMAGE)
     fault = find_sites(root)["Dataset005_Prostate"].faults[0]
-    assert fault.reason == "case p_01 has 2 image files (p_01_0000.nii.gz, p_01_0001.nii.gz); keep one"
+    assert fault.reason == "case p_01 has 2 image files (p_01_0000.mha, p_01_0000.nii.gz); keep one"
     (root / "dataset.json").write_text("{}")
     with pytest.raises(SmgError, match=r"dataset.json: not a dataset.json of nnU-Net v2"):
         find_sites(root)

@@ -1,0 +1,203 @@
+"""Subjects of several channels: found in every layout that has them, and each file that is missing or wrong named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smg.errors import SmgError
+from smg.sites.layouts import find_sites, is_mask
+from smg.sites.site import Site
+from tests.conftest import write_site
+
+LABELS = {"background": 0, "prostate": 1}
+
+
+def touch(folder: Path, *names: str) -> None:
+    """Write empty files: a layout is known by its names alone."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def nnunet(folder: Path, *images: str, masks: tuple[str, ...] = ("a", "b"), **description: object) -> Site:
+    """Write a site in nnU-Net's layout, with a dataset.json if anything is to stand in it, and find it."""
+    touch(folder / "imagesTr", *(f"{name}.nii.gz" for name in images))
+    touch(folder / "labelsTr", *(f"{name}.nii.gz" for name in masks))
+    if description:
+        (folder / "dataset.json").write_text(json.dumps({"labels": LABELS, **description}))
+    return Site.find(folder)
+
+
+def files(site: Site) -> dict[str, list[str]]:
+    return {subject.case: [path.name for path in subject.images] for subject in site.subjects}
+
+
+def faults(site: Site) -> list[tuple[str, str, str]]:
+    return [(fault.subject, Path(fault.file).name, fault.reason) for fault in site.faults]
+
+
+PAIRS = ("a_0000", "a_0001", "b_0000", "b_0001")
+FOUND = {case: [f"{case}_0000.nii.gz", f"{case}_0001.nii.gz"] for case in "ab"}
+
+
+@pytest.mark.parametrize(
+    ("description", "channels"),
+    [
+        ({"channel_names": {"0": "T2", "1": "ADC"}}, ("T2", "ADC")),
+        ({"channel_names": {"1": "T2", "0": "ADC"}}, ("ADC", "T2")),  # by number, not by where they stand
+        ({"modality": {"0": "T2", "1": "ADC"}, "labels": {"0": "background", "1": "prostate"}}, ("T2", "ADC")),
+        ({"numTraining": 2}, ("0000", "0001")),
+        ({}, ("0000", "0001")),
+    ],
+    ids=["names", "order", "first version", "no names", "no description"],
+)
+def test_nnunets_channels(tmp_path: Path, description: dict[str, object], channels: tuple[str, ...]) -> None:
+    site = nnunet(tmp_path / "S", *PAIRS, **description)
+    assert site.channels == channels
+    assert files(site) == FOUND
+    assert site.subjects[0].image == tmp_path / "S" / "imagesTr" / "a_0000.nii.gz"
+    assert site.label_values == ({0, 1} if description else None)
+    assert not site.faults
+
+
+def test_channels_are_ordered_by_number_past_ten(tmp_path: Path) -> None:
+    names = {str(number): f"echo {number}" for number in range(11)}
+    images = [f"a_{number:04d}" for number in reversed(range(11))]
+    site = nnunet(tmp_path / "S", *images, masks=("a",), channel_names=names)
+    assert site.channels == tuple(f"echo {number}" for number in range(11))
+    assert files(site) == {"a": [f"a_{number:04d}.nii.gz" for number in range(11)]}
+
+
+def test_one_channel_has_its_name_or_is_called_image(tmp_path: Path) -> None:
+    assert nnunet(tmp_path / "S", "a_0000", "b_0000").channels == ("image",)
+    assert nnunet(tmp_path / "S", channel_names={"0": "T2"}).channels == ("T2",)
+    assert Site.find(write_site(tmp_path / "flat", 1)).channels == ("image",)
+
+
+@pytest.mark.parametrize("names", [{"0": "T2", "2": "ADC"}, {"1": "T2"}, ["T2", "ADC"], {"first": "T2"}])
+def test_channel_names_that_do_not_count_from_zero_are_refused(tmp_path: Path, names: object) -> None:
+    with pytest.raises(SmgError, match=r"dataset.json: no usable 'channel_names'; number the channels from 0"):
+        nnunet(tmp_path / "S", *PAIRS, channel_names=names)
+
+
+LACKS = "no such file: case {} lacks channel {}, which the site has; add it or remove the case"
+NAMES = {"channel_names": {"0": "T2", "1": "ADC"}}
+
+
+@pytest.mark.parametrize(
+    ("images", "description", "fault"),
+    [
+        (["a_0000", "b_0000", "b_0001"], NAMES, ("a", "a_0001.nii.gz", LACKS.format("a", "ADC"))),
+        (["a_0001", "b_0000", "b_0001"], NAMES, ("a", "a_0000.nii.gz", LACKS.format("a", "T2"))),
+        (["a_0000", "b_0000", "b_0001"], {}, ("a", "a_0001.nii.gz", LACKS.format("a", "0001"))),
+        ([*PAIRS, "a_0002"], NAMES, ("a", "a_0002.nii.gz", "channel 0002 is not in dataset.json, which lists T2, ADC; "
+                                     "add it there or remove the file")),
+    ],
+    ids=["second", "first", "by number", "one more"],
+)  # fmt: skip
+def test_a_case_with_other_channels_than_its_site_is_a_fault(
+    tmp_path: Path, images: list[str], description: dict[str, object], fault: tuple[str, str, str]
+) -> None:
+    site = nnunet(tmp_path / "S", *images, **description)
+    assert faults(site) == [fault]
+    assert files(site) == {"b": FOUND["b"]}
+
+
+def test_a_gap_in_the_numbers_is_a_fault_of_every_case(tmp_path: Path) -> None:
+    site = nnunet(tmp_path / "S", "a_0000", "a_0002", "b_0000", "b_0002")
+    assert faults(site) == [(case, f"{case}_0001.nii.gz", LACKS.format(case, "0001")) for case in "ab"]
+    site = nnunet(tmp_path / "T", "a_2019", masks=("a",))
+    assert faults(site) == [("a", "a_0000.nii.gz", LACKS.format("a", "0000"))]
+
+
+def test_doubled_channels_and_what_has_no_partner(tmp_path: Path) -> None:
+    touch(tmp_path / "S" / "imagesTr", "a_0001.mha")
+    site = nnunet(tmp_path / "S", *PAIRS, "c_0000", masks=("a", "b", "d"), **NAMES)
+    assert faults(site) == [
+        ("a", "a_0001.nii.gz", "case a has 2 files of channel ADC (a_0001.mha, a_0001.nii.gz); keep one"),
+        ("c", "c_0000.nii.gz", "image without mask"),
+        ("c", "c_0001.nii.gz", LACKS.format("c", "ADC")),
+        ("d", "d.nii.gz", "mask without image"),
+    ]
+    assert files(site) == {"b": FOUND["b"]}
+
+
+def test_channels_of_images_and_labels(tmp_path: Path) -> None:
+    touch(tmp_path / "S" / "images", *(f"{name}.nii.gz" for name in (*PAIRS, "c_0000", "c_0001")))
+    touch(tmp_path / "S" / "labels", "a.nii.gz", "b.mha")
+    site = Site.find(tmp_path / "S")
+    assert site.channels == ("0000", "0001")
+    assert files(site) == FOUND
+    assert faults(site) == [("c", "c_0000.nii.gz", "image without mask")]
+
+
+@pytest.mark.parametrize(
+    ("images", "masks", "found"),
+    [
+        (["p_0001", "p_0002"], ["p_0001", "p_0002"], ["p_0001", "p_0002"]),  # patients by number
+        (["p_0001", "p_0002"], ["p_0001", "p_0002", "p"], ["p_0001", "p_0002"]),
+        (["a_0000", "b"], ["a", "b"], ["b"]),  # not every image has a number
+    ],
+)
+def test_a_number_that_belongs_to_the_case(
+    tmp_path: Path, images: list[str], masks: list[str], found: list[str]
+) -> None:
+    touch(tmp_path / "S" / "images", *(f"{name}.nii" for name in images))
+    touch(tmp_path / "S" / "labels", *(f"{name}.nii" for name in masks))
+    site = Site.find(tmp_path / "S")
+    assert site.channels == ("image",)
+    assert list(files(site)) == found
+
+
+def test_a_flat_folder_has_one_channel(tmp_path: Path) -> None:
+    touch(tmp_path / "S", "a_0000.nii", "a_0000_segmentation.nii", "a_0001.nii", "a_0001_segmentation.nii")
+    site = Site.find(tmp_path / "S")
+    assert site.channels == ("image",)
+    assert list(files(site)) == ["a_0000", "a_0001"]
+
+
+def table(folder: Path, text: str) -> Path:
+    (folder / "hospital.csv").write_text(text)
+    return folder / "hospital.csv"
+
+
+def test_channels_of_a_csv(tmp_path: Path) -> None:
+    path = table(tmp_path, "case,image3,mask,image,image2\nx,c.nii,m.nii,a.nii,b.nii\n")
+    site = Site.find(path)
+    assert site.channels == ("image", "image2", "image3")
+    assert files(site) == {"x": ["a.nii", "b.nii", "c.nii"]}
+    assert site.subjects[0].images[2] == tmp_path / "c.nii"
+
+
+def test_an_empty_cell_of_a_channel_is_a_fault_with_its_line(tmp_path: Path) -> None:
+    rows = "image,image2,mask,site\na.nii,b.nii,m.nii,X\nc.nii,,m.nii,X\nd.nii,,m.nii,Y\n"
+    sites = find_sites(table(tmp_path, rows))
+    assert {name: site.channels for name, site in sites.items()} == {"X": ("image", "image2"), "Y": ("image",)}
+    assert files(sites["X"]) == {"a": ["a.nii", "b.nii"]}
+    reason = "line 3 has no image2: case c lacks channel image2, which the site has; add it or remove the case"
+    assert faults(sites["X"]) == [("c", "hospital.csv", reason)]
+    assert not sites["Y"].faults
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ("image,image3,mask", "its columns of channels are image, image3; name them image, image2"),
+        ("image,image2,image2,mask", "its columns of channels are image, image2, image2; name them image, image2"),
+        ("image1,image2,mask", "needs a first line with the columns image and mask"),
+    ],
+)
+def test_columns_that_do_not_count(tmp_path: Path, columns: str, sentence: str) -> None:
+    with pytest.raises(SmgError, match=sentence):
+        find_sites(table(tmp_path, f"{columns}\na,b,c,d\n"))
+
+
+def test_a_mask_beside_the_channels_of_its_scan_is_known(tmp_path: Path) -> None:
+    touch(tmp_path, "S/imagesTr/a_0000.mha", "S/imagesTr/b.nii", "T/images/a_0000.nii.gz", "T/images/c.nii")
+    masks = ("S/labelsTr/a.nii.gz", "S/labelsTr/b.nii", "T/labels/a.nii.gz", "T/labels/c.nii")
+    others = ("S/labelsTr/c.nii", "T/labels/b.nii", "S/imagesTr/a_0000.mha")
+    assert [is_mask(tmp_path / name) for name in masks] == [True] * 4
+    assert [is_mask(tmp_path / name) for name in others] == [False] * 3
