@@ -103,10 +103,12 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -
     if as_json:
         print_json(result.as_json())
         return not result.faults
-    columns = ("site", "subjects", "slices", "foreground", "size", "spacing in mm", "intensity", "faults")
+    several = any(len(facts.channels) > 1 for facts in result.sites.values())
+    columns = ("subjects", "slices", "foreground", "size", "spacing in mm", "intensity", "faults")
     rows = [
         (
             name,
+            *([", ".join(facts.channels)] if several else []),
             str(facts.subjects),
             str(facts.slices),
             str(facts.foreground_slices),
@@ -117,7 +119,7 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -
         )
         for name, facts in result.sites.items()
     ]
-    print_table(columns, rows)
+    print_table(("site", *(["channels"] if several else []), *columns), rows)
     for fault in result.faults:
         print(f"{fault.site} {fault.subject}: {fault}")
     subjects = sum(facts.subjects for facts in result.sites.values())

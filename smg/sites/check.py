@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,11 +29,12 @@ class Examined:
     """One subject after a full look: its volumes where they could be read, and its faults."""
 
     subject: Subject
-    image: Volume | None = None
+    image: Volume | None = None  # of the first channel
+    images: list[Volume] = field(default_factory=list)  # of every channel, in order; empty if any cannot be read
     mask: Volume | None = None
     classes: Array | None = None  # the mask as class indices
-    content: str = ""  # a hash of the voxels as they are stored
-    turned: str = ""  # and one that is the same however they are
+    content: str = ""  # a hash of the voxels of all channels as they are stored
+    turned: str = ""  # and one that is the same however they are stored
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -53,12 +54,18 @@ def examine(
             fault(file, str(error).removeprefix(f"{file}: "))
             return None
 
-    found.image, found.mask = read(subject.image), read(subject.mask)
-    if found.image is not None:
-        found.content = hashlib.sha256(np.ascontiguousarray(found.image.array).data).hexdigest()
-        found.turned = turned(found.image)
-        if reason := image_fault(found.image.array):
-            fault(subject.image, reason)
+    channels = [read(path) for path in subject.images]
+    found.image, found.mask = channels[0], read(subject.mask)
+    for path, channel in zip(subject.images, channels, strict=True):
+        if channel is None:
+            continue
+        if reason := image_fault(channel.array):
+            fault(path, reason)
+        if found.image is not None and (reason := same_grid(found.image, channel)):
+            fault(path, f"channel grids differ: {reason}; resample it to the grid of {subject.image.name}")
+    if all(channel is not None for channel in channels):
+        found.images = [channel for channel in channels if channel is not None]
+        found.content, found.turned = stored(found.images), turned(found.images)
     if found.mask is not None:
         found.classes = labels.index(found.mask.array)
         if unexpected := labels.unexpected(found.mask.array, label_values):
@@ -73,12 +80,22 @@ def examine(
     return found
 
 
-def turned(scan: Volume) -> str:
-    """A hash of the voxels as axial slices, equal under any order of storage and kind of number."""
-    axial = scan.axial()
-    whole = hashlib.sha256(repr(axial.shape).encode())
-    for one in axial:
-        whole.update(np.ascontiguousarray(one, np.float32).data)
+def stored(images: Sequence[Volume]) -> str:
+    """Return a hash of the voxels of a subject's images as they are stored."""
+    whole = hashlib.sha256()
+    for image in images:
+        whole.update(np.ascontiguousarray(image.array).data)
+    return whole.hexdigest()
+
+
+def turned(images: Sequence[Volume]) -> str:
+    """Return a hash of the voxels as axial slices, equal under any order of storage and kind of number."""
+    whole = hashlib.sha256()
+    for image in images:
+        axial = image.axial()
+        whole.update(repr(axial.shape).encode())
+        for one in axial:
+            whole.update(np.ascontiguousarray(one, np.float32).data)
     return whole.hexdigest()
 
 
@@ -112,25 +129,27 @@ def doubled(scans: Iterable[tuple[Subject, str, str]]) -> list[Fault]:
 class SiteFacts:
     """What `smg sites check` tells of one site."""
 
-    subjects: int = 0
+    subjects: int
+    channels: list[str]  # their names, in order
     slices: int = 0
     foreground_slices: int = 0
     size: Span = field(default_factory=list)  # columns, rows of the axial slices: the smallest of each, the largest
     spacing: Span = field(default_factory=list)  # mm between columns, rows, slices: likewise
-    intensity: list[float] = field(default_factory=list)  # the smallest and the largest voxel
+    intensity: list[float] = field(default_factory=list)  # the smallest and the largest voxel of all channels
 
-    def add(self, image: Volume, mask: Array) -> None:
-        """`mask` as axial slices of class indices."""
-        slices, rows, columns = image.axial().shape
-        between, down, across = image.axial_spacing
+    def add(self, images: Sequence[Volume], mask: Array) -> None:
+        """Count in a subject: its channels, and its mask as axial slices of class indices."""
+        slices, rows, columns = images[0].axial().shape
+        between, down, across = images[0].axial_spacing
         self.slices += slices
         self.foreground_slices += int(mask.any(axis=(1, 2)).sum())
         self.size = _widen(self.size, [columns, rows])
         self.spacing = _widen(self.spacing, [round(across, 3), round(down, 3), round(between, 3)])
-        voxels = image.array if image.array.dtype.kind != "f" else image.array[np.isfinite(image.array)]
-        if voxels.size:
-            values = [*self.intensity, float(voxels.min()), float(voxels.max())]
-            self.intensity = [min(values), max(values)]
+        for array in (image.array for image in images):
+            voxels = array if array.dtype.kind != "f" else array[np.isfinite(array)]
+            if voxels.size:
+                values = [*self.intensity, float(voxels.min()), float(voxels.max())]
+                self.intensity = [min(values), max(values)]
 
 
 def _widen(span: Span, *points: list[float]) -> Span:
@@ -155,7 +174,8 @@ def check_sites(
 ) -> Check:
     """Examine every subject of every site, on all cores, holding a few subjects in memory at a time."""
     sites = list(sites)
-    check = Check({site.name: SiteFacts(len(site.subjects)) for site in sites}, [f for s in sites for f in s.faults])
+    facts = {site.name: SiteFacts(len(site.subjects), list(site.channels)) for site in sites}
+    check = Check(facts, [fault for site in sites for fault in site.faults])
     values = {site.name: site.label_values for site in sites}
     scans: list[tuple[Subject, str, str]] = []
 
@@ -164,7 +184,8 @@ def check_sites(
 
     for found in on_all_cores(facts_of, [subject for site in sites for subject in site.subjects]):
         if found.image is not None and found.classes is not None and found.image.array.shape == found.classes.shape:
-            check.sites[found.subject.site].add(found.image, found.image.orientation.axial(found.classes))
+            mask = found.image.orientation.axial(found.classes)
+            check.sites[found.subject.site].add(found.images or [found.image], mask)
         scans.append((found.subject, found.content, found.turned))
         check.faults += found.faults
         if progress:

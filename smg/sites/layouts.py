@@ -118,8 +118,8 @@ def _from_nnunet(name: str, folder: Path, images: str = "imagesTr", labels: str 
     for whole, path in _cases(folder / images):
         case, number = split_case(whole)
         scans.append(Image(case, number or numbered(0), path))
-    names = description.channels
-    channels = {numbered(i): name for i, name in enumerate(names)} or _unnamed({scan.channel for scan in scans})
+    named = {numbered(index): channel for index, channel in enumerate(description.channels)}
+    channels = named or _unnamed({scan.channel for scan in scans})
     suffixes = {scan.case: scan_suffix(scan.path) or "" for scan in scans}
 
     def absent(case: str, key: str) -> tuple[Path, str]:

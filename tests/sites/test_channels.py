@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from smg.errors import SmgError
+from smg.prepare.cache import key_of
+from smg.sites.check import Check, check_sites, examine
+from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites, is_mask
 from smg.sites.site import Site
-from tests.conftest import write_site
+from smg.sites.volume import Volume, write_volume
+from tests.conftest import affine, scan, write_site
 
 LABELS = {"background": 0, "prostate": 1}
 
@@ -201,3 +206,86 @@ def test_a_mask_beside_the_channels_of_its_scan_is_known(tmp_path: Path) -> None
     others = ("S/labelsTr/c.nii", "T/labels/b.nii", "S/imagesTr/a_0000.mha")
     assert [is_mask(tmp_path / name) for name in masks] == [True] * 4
     assert [is_mask(tmp_path / name) for name in others] == [False] * 3
+
+
+def two_channels(folder: Path, subjects: int = 2) -> Site:
+    """Write small scans of two channels in nnU-Net's layout: those of seeds 0, 1 ... and those of seeds 100, 101 ..."""
+    for number in range(subjects):
+        image, mask = scan(number)
+        write_volume(folder / "imagesTr" / f"Case0{number}_0000.nii.gz", image)
+        write_volume(folder / "imagesTr" / f"Case0{number}_0001.nii.gz", scan(100 + number)[0])
+        write_volume(folder / "labelsTr" / f"Case0{number}.nii.gz", mask)
+    (folder / "dataset.json").write_text(json.dumps({"labels": LABELS, "channel_names": {"0": "T2", "1": "ADC"}}))
+    return Site.find(folder)
+
+
+def check(folder: Path) -> Check:
+    return check_sites(find_sites(folder).values(), Labels())
+
+
+def test_facts_of_several_channels(tmp_path: Path) -> None:
+    site = two_channels(tmp_path / "S")
+    write_volume(site.subjects[1].images[1], Volume(scan(7)[0].array.astype(np.int16) * 3 - 500, affine()))
+    result = check(tmp_path)
+    facts = result.as_json()["sites"]["S"]  # type: ignore[index]
+    assert facts["channels"] == ["T2", "ADC"]
+    assert (facts["subjects"], facts["slices"], facts["foreground_slices"]) == (2, 12, 8)  # a slice counts once
+    voxels = np.concatenate([scan(0)[0].array, scan(100)[0].array, scan(1)[0].array, scan(7)[0].array * 3 - 500])
+    assert facts["intensity"] == [voxels.min(), voxels.max()]
+    assert result.faults == []
+
+
+def test_every_channel_is_read(tmp_path: Path) -> None:
+    found = examine(two_channels(tmp_path / "S").subjects[0], Labels())
+    assert found.image is found.images[0]
+    for image, seed in zip(found.images, (0, 100), strict=True):
+        np.testing.assert_array_equal(image.array, scan(seed)[0].array)
+
+
+OTHER = scan(9)[0].array
+MOVED = affine()
+MOVED[0, 3] += 9.0
+
+
+@pytest.mark.parametrize(
+    ("volume", "sentence"),
+    [
+        (Volume(OTHER * 0 + 7, affine()), "constant image: every voxel has the same value"),
+        (Volume(np.full(OTHER.shape, np.nan, np.float32), affine()), "2880 voxels are NaN or infinite"),
+        (Volume(OTHER[:-1], affine()), "channel grids differ: sizes differ: 24 x 20 x 6 and 24 x 20 x 5; "
+                                       "resample it to the grid of Case01_0000.nii.gz"),
+        (Volume(OTHER, MOVED), "channel grids differ: same size, but positions differ by up to 9.0 mm; "
+                               "resample it to the grid of Case01_0000.nii.gz"),
+        (None, "not a NIfTI file"),
+    ],
+    ids=["constant", "nan", "size", "place", "corrupt"],
+)  # fmt: skip
+def test_a_fault_of_a_later_channel_names_its_file(tmp_path: Path, volume: Volume | None, sentence: str) -> None:
+    file = two_channels(tmp_path / "S").subjects[1].images[1]
+    if volume is None:
+        file.write_bytes(b"x" * 999)
+    else:
+        write_volume(file, volume)
+    (fault,) = check(tmp_path).faults
+    assert (fault.site, fault.subject, fault.file) == ("S", "Case01", str(file))
+    assert sentence in fault.reason
+
+
+def test_a_subject_is_known_again_by_all_its_channels(tmp_path: Path) -> None:
+    site = two_channels(tmp_path / "S", 3)
+    one, other = (examine(subject, Labels()) for subject in site.subjects[:2])
+    write_volume(site.subjects[1].images[0], scan(0)[0])
+    half = examine(site.subjects[1], Labels())  # its first channel is now that of Case00
+    assert len({one.content, other.content, half.content}) == len({one.turned, other.turned, half.turned}) == 3
+    assert check(tmp_path).faults == []
+    write_volume(site.subjects[1].images[1], scan(100)[0])
+    (fault,) = check(tmp_path).faults
+    assert fault.subject == "Case01"
+    assert "the same scan twice" in fault.reason
+
+
+def test_the_key_of_a_prepared_subject_depends_on_every_channel(tmp_path: Path) -> None:
+    subject = two_channels(tmp_path / "S").subjects[0]
+    before = key_of(subject, {})
+    write_volume(subject.images[1], scan(9)[0])
+    assert key_of(subject, {}) != before
