@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from smg.errors import SmgError
+from smg.sites.formats import SUFFIXES
 from smg.sites.layouts import MASK, case_of, is_mask
+from smg.sites.nnunet import numbered, split_case
 from smg.sites.volume import is_scan, mask_suffix
 
 
@@ -40,18 +42,60 @@ def apart_from_masks(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     return [path for path in paths if path not in masks], masks
 
 
-def mask_files(scans: Sequence[Path], out: Path, overwrite: bool = False) -> list[Path | SmgError]:
-    """Where each scan's mask goes: OUT/NAME, in the scan's format; or why it cannot.
+def group_channels(paths: Sequence[Path], n: int) -> tuple[list[tuple[Path, ...]], list[SmgError]]:
+    """Return the scans of each subject, one for each of `n` channels, and what is wrong with a path.
 
+    With one channel every path is a subject. With more, NAME_0000, NAME_0001 and so on belong together; any one of them
+    stands for all, and those that are not among the paths are looked for beside it.
+    """
+    if n == 1:
+        return [(path,) for path in paths], []
+    subjects: dict[tuple[str, str], dict[str, Path]] = {}  # folder, case -> number -> path
+    errors = []
+    numbers = [numbered(index) for index in range(n)]
+    for path in paths:
+        case, number = split_case(case_of(path))
+        if number not in numbers:
+            wanted = f"NAME_{numbers[0]} to NAME_{numbers[-1]}"
+            errors.append(SmgError(f"{path}: not one of the {n} channels of a subject; name its files {wanted}"))
+            continue
+        known = subjects.setdefault((os.path.abspath(path.parent), case), {}).setdefault(number, path)
+        if known is not path:
+            errors.append(SmgError(f"{path}: channel {number} of its subject is also {known}; give one of them"))
+    groups = []
+    for given in subjects.values():
+        first = next(iter(given.values()))
+        group = [given.get(number) or _beside(first, number) for number in numbers]
+        if missing := [path for path in group if not path.exists()]:
+            errors.append(SmgError(f"{missing[0]}: no such file: {first} needs all {n} channels beside each other"))
+        else:
+            groups.append(tuple(group))
+    return groups, errors
+
+
+def _beside(scan: Path, number: str) -> Path:
+    """Return the scan's channel of that number, in any format; where there is none, the file that should be it."""
+    case = case_of(scan)
+    suffixes = dict.fromkeys((scan.name[len(case) :], *SUFFIXES, ""))  # its own format first
+    files = [scan.with_name(f"{split_case(case)[0]}_{number}{suffix}") for suffix in suffixes]
+    return next((file for file in files if file.exists() and is_scan(file)), files[0])
+
+
+def mask_files(scans: Sequence[Path], out: Path, overwrite: bool = False, n: int = 1) -> list[Path | SmgError]:
+    """Return where each scan's mask goes: OUT/NAME, in the scan's format; or why it cannot.
+
+    `n`: channels of a subject; with more than one, `scans` are the first of each and NAME is without the number.
     If any two names are the same, all keep their folders too, from where the scans' folders part. No mask ever takes
     the place of one of the scans, or of another's mask; nor, unless `overwrite`, of any file.
     """
     places = [Path(os.path.abspath(scan)) for scan in scans]
-    names = [Path(case_of(place) + mask_suffix(place)) for place in places]
+    cases = [case_of(place) if n == 1 else split_case(case_of(place))[0] for place in places]
+    names = [Path(case + mask_suffix(place)) for case, place in zip(cases, places, strict=True)]
     if len(set(names)) < len(names):
         shared = os.path.commonpath([place.parent for place in places])
         names = [place.parent.relative_to(shared) / name for place, name in zip(places, names, strict=True)]
     originals = {place.resolve() for place in places}
+    originals |= {_beside(place, numbered(index)).resolve() for place in places for index in range(1, n)}
     first: dict[Path, Path] = {}
     files: list[Path | SmgError] = []
     for scan, name in zip(scans, names, strict=True):

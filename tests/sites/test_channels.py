@@ -13,9 +13,11 @@ from smg.prepare.cache import key_of
 from smg.sites.check import Check, check_sites, examine
 from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites, is_mask
+from smg.sites.scans import group_channels, mask_files
 from smg.sites.site import Site
 from smg.sites.volume import Volume, write_volume
 from tests.conftest import affine, scan, write_site
+from tests.sites.test_volume import write_dicom
 
 LABELS = {"background": 0, "prostate": 1}
 
@@ -289,3 +291,62 @@ def test_the_key_of_a_prepared_subject_depends_on_every_channel(tmp_path: Path) 
     before = key_of(subject, {})
     write_volume(subject.images[1], scan(9)[0])
     assert key_of(subject, {}) != before
+
+
+def grouped(folder: Path, *names: str, n: int = 2) -> tuple[list[list[str]], list[str]]:
+    groups, errors = group_channels([folder / name for name in names], n)
+    return [[str(path.relative_to(folder)) for path in group] for group in groups], [str(error) for error in errors]
+
+
+def test_scans_of_one_channel_are_their_own(tmp_path: Path) -> None:
+    assert grouped(tmp_path, "a_0001.nii", "a_0000.nii", "gone.nii", n=1) == (
+        [["a_0001.nii"], ["a_0000.nii"], ["gone.nii"]], [])  # fmt: skip
+
+
+def test_scans_that_belong_together(tmp_path: Path) -> None:
+    touch(tmp_path, "a_0000.nii", "a_0001.nii", "b_0000.nii.GZ", "b_0001.nii.GZ", "t/a_0000.nii", "t/a_0001.mha")
+    a, b, t = (["a_0000.nii", "a_0001.nii"], ["b_0000.nii.GZ", "b_0001.nii.GZ"], ["t/a_0000.nii", "t/a_0001.mha"])
+    assert grouped(tmp_path, "a_0000.nii", "a_0001.nii") == ([a], [])
+    assert grouped(tmp_path, "t/a_0001.mha", "b_0001.nii.GZ", "a_0001.nii", "b_0000.nii.GZ") == ([t, b, a], [])
+
+
+def test_a_dicom_series_for_each_channel(tmp_path: Path) -> None:
+    for number in (0, 1):
+        write_dicom(tmp_path / f"a_000{number}", scan(number)[0].array.clip(0), np.eye(3))
+    assert grouped(tmp_path, "a_0001") == ([["a_0000", "a_0001"]], [])
+    assert mask_files([tmp_path / "a_0000"], tmp_path / "masks", n=2) == [tmp_path / "masks" / "a.nii.gz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("b_0000.nii", "b_0001.nii: no such file: {}/b_0000.nii needs all 2 channels beside each other"),
+        ("c_0001.nii", "c_0000.nii: no such file: {}/c_0001.nii needs all 2 channels beside each other"),
+        ("gone_0000.nii", "gone_0000.nii: no such file: {}/gone_0000.nii needs all 2 channels beside each other"),
+        ("a_0002.nii", "a_0002.nii: not one of the 2 channels of a subject; name its files NAME_0000 to NAME_0001"),
+        ("d.nii", "d.nii: not one of the 2 channels of a subject; name its files NAME_0000 to NAME_0001"),
+        ("a_0000.mha", "a_0000.mha: channel 0000 of its subject is also {}/a_0000.nii; give one of them"),
+    ],
+)
+def test_a_channel_that_is_missing_or_too_many_does_not_stop_the_others(
+    tmp_path: Path, name: str, sentence: str
+) -> None:
+    touch(tmp_path, "a_0000.nii", "a_0001.nii", "a_0000.mha", "a_0002.nii", "b_0000.nii", "c_0001.nii", "d.nii")
+    found, errors = grouped(tmp_path, "a_0000.nii", name)
+    assert found == [["a_0000.nii", "a_0001.nii"]]
+    assert errors == [f"{tmp_path}/{sentence.format(tmp_path)}"]
+
+
+def test_a_mask_is_named_by_its_case(tmp_path: Path) -> None:
+    touch(
+        tmp_path, "s/a_0000.nii.gz", "s/a_0001.nii.gz", "t/a_0000.mha", "s/a_0001_0000.nii.gz", "s/a_0001_0001.nii.gz"
+    )
+    out = tmp_path / "masks"
+    assert mask_files([tmp_path / "s/a_0000.nii.gz"], out) == [out / "a_0000.nii.gz"]
+    assert mask_files([tmp_path / "s/a_0000.nii.gz"], out, n=2) == [out / "a.nii.gz"]
+    both = [tmp_path / "s/a_0000.nii.gz", tmp_path / "t/a_0000.nii.gz"]
+    assert mask_files(both, out, n=2) == [out / "s/a.nii.gz", out / "t/a.nii.gz"]
+    scans = [tmp_path / "s/a_0000.nii.gz", tmp_path / "s/a_0001_0000.nii.gz"]
+    mask, refused = mask_files(scans, tmp_path / "s", overwrite=True, n=2)
+    assert mask == tmp_path / "s" / "a.nii.gz"
+    assert "the mask would overwrite the scan" in str(refused)  # it would be a_0001.nii.gz, a channel of the first
