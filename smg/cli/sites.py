@@ -24,9 +24,12 @@ def synth(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write the six sites into.")],
     small: Annotated[bool, typer.Option("--small", help="6 subjects a site, not 30, 30, 19, 13, 12, 12.")] = False,
     seed: Annotated[int, typer.Option(help="Another seed, other patients.", min=0)] = 0,
+    channels: Annotated[
+        int, typer.Option(help="2: an ADC map beside each T2 scan, in nnU-Net's layout.", min=1, max=2)
+    ] = 1,
 ) -> None:
     """Write six phantom sites of prostate MRI, A to F: no download, no patient, a real shift between sites."""
-    make_phantoms(out, small, seed)
+    make_phantoms(out, small, seed, channels=channels)
     print(f"Six sites written to {out}. Next: smg sites check {out}")
 
 
@@ -79,15 +82,21 @@ def show(
 
 
 def make_phantoms(
-    out: Path, small: bool, seed: int, letters: Iterable[str] | None = None, subjects: int | None = None
+    out: Path,
+    small: bool,
+    seed: int,
+    letters: Iterable[str] | None = None,
+    subjects: int | None = None,
+    channels: int = 1,
 ) -> None:
+    """Draw phantom sites, with progress."""
     from smg.sites.phantom import PROTOCOLS, SMALL, write_phantom_sites
 
     letters = tuple(letters or PROTOCOLS)
     limit = subjects or (SMALL if small else 10**9)
     total = sum(min(limit, PROTOCOLS[letter].subjects) for letter in letters)
     with progress("drawing phantoms", total) as advance:
-        write_phantom_sites(out, seed, progress=advance, letters=letters, subjects=limit)
+        write_phantom_sites(out, seed, progress=advance, letters=letters, subjects=limit, channels=channels)
 
 
 def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -> bool:

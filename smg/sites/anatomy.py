@@ -33,6 +33,27 @@ TISSUES: dict[str, Triple] = {
     "vesicle": (0.95, 2400, 300),
 }
 
+# Apparent diffusion coefficients in 1e-3 mm2/s. Fat is suppressed, and the coil's balloon holds no water.
+DIFFUSION: dict[str, float] = {
+    "cortex": 0.05,
+    "muscle": 1.25,
+    "fibrous": 0.95,
+    "wall": 1.15,
+    "fat": 0.15,
+    "marrow": 0.35,
+    "vein": 1.80,
+    "erectile": 1.60,
+    "mucosa": 1.50,
+    "stool": 0.90,
+    "fluid": 2.90,
+    "central": 1.25,
+    "nodule": 1.45,
+    "peripheral": 1.75,
+    "lesion": 0.80,
+    "vesicle": 2.00,
+    "balloon": 0.05,
+}
+
 
 def spin_echo(repetition: float, echo: float, tesla: float) -> dict[str, float]:
     """Each tissue's brightness in a T2-weighted spin echo, fat being 1. Weaker fields shorten T1 and lengthen T2."""

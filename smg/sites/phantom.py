@@ -6,7 +6,8 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from scipy import fft
 from smg.errors import SmgError
 from smg.files import write_json
 from smg.randomness import numpy_generator
-from smg.sites.anatomy import Pelvis, Scene, depict, spin_echo
+from smg.sites.anatomy import DIFFUSION, Pelvis, Scene, depict, spin_echo
 from smg.sites.canvas import Array, Grid, smooth_noise
+from smg.sites.nnunet import numbered, write_description
 from smg.sites.volume import Volume, write_volume
 
 Span = tuple[float, float]
 SMALL = 6  # subjects of each site in the small set
+CHANNELS = ("T2", "ADC")
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,11 @@ PROTOCOLS: dict[str, Protocol] = {
 }  # fmt: skip
 
 
-def draw(protocol: Protocol, rng: np.random.Generator) -> tuple[Volume, Volume]:
-    """One subject at one site: the scan, and its mask."""
+def draw(protocol: Protocol, rng: np.random.Generator, adc: np.random.Generator | None = None) -> tuple[Volume, ...]:
+    """Draw one subject at one site: the scan, and its mask; with `adc`, a generator, an ADC map between the two.
+
+    The map shows the same anatomy on the same grid. Scan and mask are the same with and without it.
+    """
     pelvis = Pelvis.random(rng, protocol.volume, protocol.endorectal)
     spacing, thickness = rng.uniform(*protocol.spacing), rng.uniform(*protocol.thickness)
     stored = 16 * round(rng.uniform(*protocol.view) / spacing / 16)
@@ -85,6 +91,7 @@ def draw(protocol: Protocol, rng: np.random.Generator) -> tuple[Volume, Volume]:
 
     signal = spin_echo(protocol.repetition, rng.uniform(*protocol.echo), float(rng.choice(protocol.tesla)))
     signal = {name: value * rng.lognormal(0, 0.16) for name, value in signal.items()}  # no two men are quite alike
+    before = deepcopy(rng)
     scene = depict(pelvis, grid, signal | {"balloon": protocol.balloon}, 1.3 * protocol.sampled, rng)
     magnitude = _acquire(protocol, scene.signal * _gain(protocol, pelvis, grid, scene, rng), stored, rng)
     scale = rng.uniform(400, 1500) / np.percentile(magnitude[:, ::4, ::4], 99)  # a scanner's units mean nothing
@@ -93,7 +100,22 @@ def draw(protocol: Protocol, rng: np.random.Generator) -> tuple[Volume, Volume]:
     gland, central = (_onto(distance, stored) < 0 for distance in (scene.gland, scene.central))
     mask = gland.astype(np.uint8) + (gland & central if protocol.zones else 0)
     affine = _affine(spacing, spacing * protocol.aspect, thickness, (x[0], y[0], z[0]), rng)
-    return Volume(image, affine), Volume(mask.astype(np.uint8), affine)
+    images = [image] if adc is None else [image, _diffusion(protocol, pelvis, grid, stored, before, adc)]
+    return *(Volume(array, affine) for array in images), Volume(mask.astype(np.uint8), affine)
+
+
+def _diffusion(
+    protocol: Protocol, pelvis: Pelvis, grid: Grid, stored: int, anatomy: np.random.Generator, rng: np.random.Generator
+) -> NDArray[np.int16]:
+    """Return an ADC map in 1e-6 mm2/s: a ratio, so that no coil shades it, but coarse and noisy.
+
+    `anatomy` is the generator as it was when the scan was painted, so that the same organs are painted again; noise and
+    each tissue's value come from `rng`.
+    """
+    signal = {name: value * rng.lognormal(0, 0.1) for name, value in DIFFUSION.items()}
+    scene = depict(pelvis, grid, signal, 3 * protocol.sampled, anatomy)
+    noisy = replace(protocol, noise=(0.1, 0.2), blur=0.9)
+    return np.clip(np.rint(1000 * _acquire(noisy, scene.signal, stored, rng)), 0, 32767).astype(np.int16)
 
 
 def _levels(half_height: float, thickness: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -160,17 +182,25 @@ def write_phantom_sites(
     workers: int | None = None,
     letters: Iterable[str] = tuple(PROTOCOLS),
     subjects: int | None = None,
+    channels: int = 1,
 ) -> list[Path]:
     """Write the sites as OUT/A/Case00.nii.gz, OUT/A/Case00_segmentation.nii.gz and so on; return their folders.
 
     The same seed writes the same voxels, by however many workers. `small` writes the first six subjects of each site,
     and `subjects` the first so many. What is there already is not drawn again; a folder that holds anything else than
-    phantoms of this seed is refused, so nothing of the user's is ever overwritten.
+    phantoms of this seed is refused, so nothing of the user's is ever overwritten. With two `channels` each subject has
+    an ADC map beside its T2 scan, and the files lie as nnU-Net has them: OUT/A/imagesTr/Case00_0001.nii.gz.
     """
-    _claim(out, seed)
+    _claim(out, seed, channels)
     sites = [PROTOCOLS[letter] for letter in letters]
     limit = subjects if subjects is not None else SMALL if small else 10**9
-    jobs = [(out, seed, p.letter, subject) for p in sites for subject in range(min(limit, p.subjects))]
+    for protocol in sites if channels > 1 else ():
+        labels = (
+            {"background": 0, "peripheral": 1, "central": 2} if protocol.zones else {"background": 0, "prostate": 1}
+        )
+        description = out / protocol.letter / "dataset.json"
+        write_description(description, CHANNELS[:channels], labels, min(limit, protocol.subjects))
+    jobs = [(out, seed, p.letter, subject, channels) for p in sites for subject in range(min(limit, p.subjects))]
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     tell = progress or (lambda line: None)
     if workers <= 1:
@@ -184,23 +214,30 @@ def write_phantom_sites(
     return [out / p.letter for p in sites]
 
 
-def _claim(out: Path, seed: int) -> None:
-    """Take a new or empty folder, or go on in one that holds phantoms of this seed."""
+def _claim(out: Path, seed: int, channels: int) -> None:
+    """Take a new or empty folder, or go on in one that holds phantoms of this seed and number of channels."""
     mark = out / "phantoms.json"
+    content = {"seed": seed} if channels == 1 else {"seed": seed, "channels": channels}
     if mark.is_file():
-        if json.loads(mark.read_text())["seed"] != seed:
-            raise SmgError(f"{out}: holds phantom sites of another seed; give a new folder")
+        if json.loads(mark.read_text()) != content:
+            raise SmgError(f"{out}: holds phantom sites of another seed or number of channels; give a new folder")
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SmgError(f"{out}: exists and holds no phantom sites; give a new folder")
     else:
-        write_json(mark, {"seed": seed})
+        write_json(mark, content)
 
 
-def _write_subject(out: Path, seed: int, letter: str, subject: int) -> str:
+def _write_subject(out: Path, seed: int, letter: str, subject: int, channels: int) -> str:
     """Draw and write one subject, which depends on nothing but the seed, its site and its number."""
-    files = [out / letter / f"Case{subject:02d}{part}.nii.gz" for part in ("", "_segmentation")]
+    case, place = f"Case{subject:02d}", (seed, list(PROTOCOLS).index(letter), subject)
+    if channels == 1:
+        names = [case, f"{case}_segmentation"]
+    else:
+        names = [*(f"imagesTr/{case}_{numbered(i)}" for i in range(channels)), f"labelsTr/{case}"]
+    files = [out / letter / f"{name}.nii.gz" for name in names]
     if not all(file.exists() for file in files):
-        rng = numpy_generator("phantom", seed, list(PROTOCOLS).index(letter), subject)
-        for file, volume in zip(files, draw(PROTOCOLS[letter], rng), strict=True):
+        adc = numpy_generator("phantom ADC", *place) if channels > 1 else None
+        volumes = draw(PROTOCOLS[letter], numpy_generator("phantom", *place), adc)
+        for file, volume in zip(files, volumes, strict=True):
             write_volume(file, volume)
-    return f"{letter}/Case{subject:02d}"
+    return f"{letter}/{case}"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from smg.cli import main
+from smg.sites.phantom import write_phantom_sites
 from tests.conftest import write_site
 
 SMG = Path(sys.executable).with_name("smg")
@@ -50,6 +51,28 @@ def test_check_prints_a_table_and_exits_0(tmp_path: Path) -> None:
     assert "24 x 20" in result.stdout
     assert "1 sites, 4 subjects, no faults" in result.stdout
     assert "checking 4/4" in result.stderr
+
+
+def test_check_names_the_channels_and_the_subject_that_lacks_one(tmp_path: Path) -> None:
+    write_phantom_sites(tmp_path, letters="F", subjects=2, workers=1, channels=2)
+    result = smg("sites", "check", tmp_path)
+    assert result.returncode == 0
+    assert "T2, ADC" in result.stdout
+    missing = tmp_path / "F" / "imagesTr" / "Case01_0001.nii.gz"
+    missing.unlink()
+    result = smg("sites", "check", tmp_path)
+    assert result.returncode == 1
+    assert f"F Case01: {missing}: no such file: case Case01 lacks channel ADC" in result.stdout
+    (fault,) = json.loads(smg("sites", "check", tmp_path, "--json").stdout)["faults"]
+    assert (fault["site"], fault["subject"], fault["file"]) == ("F", "Case01", str(missing))
+
+
+def test_synth_takes_a_number_of_channels(tmp_path: Path) -> None:
+    write_phantom_sites(tmp_path, letters="F", subjects=1, workers=1)
+    result = smg("sites", "synth", tmp_path, "--channels", 2)  # so that it need not draw 116 subjects
+    assert result.returncode == 1
+    assert "holds phantom sites of another seed or number of channels" in result.stderr
+    assert smg("sites", "synth", tmp_path, "--channels", 3).returncode == 2
 
 
 def test_check_names_each_fault_and_exits_1(tmp_path: Path) -> None:

@@ -13,12 +13,15 @@ from scipy import ndimage
 
 from smg.errors import SmgError
 from smg.randomness import numpy_generator
+from smg.sites.check import check_sites
+from smg.sites.labels import Labels
+from smg.sites.layouts import find_sites
 from smg.sites.phantom import PROTOCOLS, draw, write_phantom_sites
 from smg.sites.volume import Volume, read_volume
 
 
 @cache
-def subject(letter: str, number: int, seed: int = 0) -> tuple[Volume, Volume]:
+def subject(letter: str, number: int, seed: int = 0) -> tuple[Volume, ...]:
     return draw(PROTOCOLS[letter], numpy_generator("phantom", seed, "ABCDEF".index(letter), number))
 
 
@@ -127,6 +130,54 @@ def test_the_gland_fills_more_of_the_picture_where_the_field_of_view_is_small() 
         return float(np.mean([(subject(letter, n)[1].array > 0).any(axis=0).mean() for n in (0, 1)]))
 
     assert share("E") > 1.2 * share("F")
+
+
+@pytest.fixture(scope="module")
+def two_channels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """F and A, two subjects each, T2 and ADC."""
+    out = tmp_path_factory.mktemp("channels")
+    write_phantom_sites(out, letters="FA", subjects=2, workers=1, channels=2)
+    return out
+
+
+def test_two_channels_are_written_as_nnunet_has_them(two_channels: Path) -> None:
+    sites = find_sites(two_channels)
+    assert {name: site.channels for name, site in sites.items()} == {"A": ("T2", "ADC"), "F": ("T2", "ADC")}
+    assert {name: site.label_values for name, site in sites.items()} == {"A": {0, 1, 2}, "F": {0, 1}}
+    result = check_sites(sites.values(), Labels())
+    assert result.faults == []
+    assert {name: facts.subjects for name, facts in result.sites.items()} == {"A": 2, "F": 2}
+
+
+def test_a_second_channel_leaves_the_first_and_the_mask_as_they_are(two_channels: Path) -> None:
+    for drawn, name in zip(subject("F", 1), ("imagesTr/Case01_0000", "labelsTr/Case01"), strict=True):
+        written = read_volume(two_channels / "F" / f"{name}.nii.gz")
+        np.testing.assert_array_equal(written.array, drawn.array)
+        np.testing.assert_allclose(written.affine, drawn.affine, atol=1e-3)
+
+
+def test_the_adc_map_shows_the_same_anatomy_with_its_own_contrast_and_noise(two_channels: Path) -> None:
+    image, adc, mask = (
+        read_volume(two_channels / "A" / f"{name}.nii.gz").array.astype(float)
+        for name in ("imagesTr/Case00_0000", "imagesTr/Case00_0001", "labelsTr/Case00")
+    )
+    around = ndimage.binary_dilation(mask > 0, np.ones((1, 3, 3)), 12) & (mask == 0)
+    assert 900 < adc[mask > 0].mean() < 2500  # 1e-6 mm2/s
+    assert adc[mask > 0].mean() > 1.5 * adc[around].mean()  # fat is dark there, and bright in the scan
+    assert image[mask > 0].mean() < 1.2 * image[around].mean()
+    peripheral, central = ndimage.binary_erosion(mask == 1), ndimage.binary_erosion(mask == 2)
+    assert adc[peripheral].mean() > adc[central].mean()
+    air = adc[:, :8, :8]  # outside the body: noise alone
+    assert air.std() > 10
+    assert abs(np.corrcoef(air.ravel(), image[:, :8, :8].ravel())[0, 1]) < 0.2
+
+
+def test_phantoms_of_one_channel_are_not_mixed_with_those_of_two(two_channels: Path) -> None:
+    with pytest.raises(SmgError, match="of another seed or number of channels; give a new folder"):
+        write_phantom_sites(two_channels, letters="F", subjects=1, workers=1)
+    before = (two_channels / "F/imagesTr/Case00_0001.nii.gz").stat().st_mtime_ns
+    write_phantom_sites(two_channels, letters="F", subjects=2, workers=1, channels=2)
+    assert (two_channels / "F/imagesTr/Case00_0001.nii.gz").stat().st_mtime_ns == before
 
 
 def test_the_phantom_needs_no_torch() -> None:
