@@ -100,7 +100,7 @@ def make_phantoms(
 
 
 def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -> bool:
-    """Check and print; whether all is well."""
+    """Check the sites, print the result, and return whether there is no fault."""
     from smg.sites.check import check_sites
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
@@ -138,11 +138,11 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -
 
 
 def _span(span: list[list[float]], between: str = "-") -> str:
-    """`192²`, or `0.73-0.83² x 2.2-3` where a number varies; ² where columns and rows are alike."""
+    """Format a span as `192²`, or `0.73-0.83² x 2.2-3` where a number varies; ² where columns and rows are equal."""
     if not span:
         return "-"
     pairs = zip(*span, strict=True)
-    told = [f"{low:.3g}" if low == high else f"{low:.3g}{between}{high:.3g}" for low, high in pairs]
-    if len(told) > 1 and told[0] == told[1]:
-        told[:2] = [f"{told[0]}²"]
-    return " x ".join(told)
+    words = [f"{low:.3g}" if low == high else f"{low:.3g}{between}{high:.3g}" for low, high in pairs]
+    if len(words) > 1 and words[0] == words[1]:
+        words[:2] = [f"{words[0]}²"]
+    return " x ".join(words)

@@ -1,4 +1,4 @@
-"""Going through every subject of every site: what is there, and every fault with its file and reason."""
+"""Checking sites: facts about each, and every fault of a subject with its file and reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Span = list[list[float]]
 
 @dataclass
 class Examined:
-    """One subject after a full look: its volumes where they could be read, and its faults."""
+    """One subject read and checked: its volumes where they could be read, and its faults."""
 
     subject: Subject
     image: Volume | None = None  # of the first channel
@@ -41,7 +41,7 @@ class Examined:
 def examine(
     subject: Subject, labels: Labels, limit: int = LIMIT, label_values: frozenset[int] | None = None
 ) -> Examined:
-    """Read image and mask and look for every fault that one subject can show by itself."""
+    """Read a subject's images and mask and find every fault that shows without other subjects."""
     found = Examined(subject)
 
     def fault(file: Path, reason: str) -> None:
@@ -70,8 +70,8 @@ def examine(
         found.classes = labels.index(found.mask.array)
         if unexpected := labels.unexpected(found.mask.array, label_values):
             values = ", ".join(f"{v:g}" for v in unexpected[:5])
-            mend = "; give them to a class or the background" if labels.classes else ""
-            fault(subject.mask, f"label values that were not expected: {values}{mend}")
+            advice = "; give them to a class or the background" if labels.classes else ""
+            fault(subject.mask, f"label values that were not expected: {values}{advice}")
         elif not found.classes.any():
             fault(subject.mask, "empty mask: no voxel is foreground")
     if found.image is not None and found.mask is not None:
@@ -100,7 +100,7 @@ def turned(images: Sequence[Volume]) -> str:
 
 
 def image_fault(array: Array) -> str | None:
-    """Why no network can make anything of these voxels, if so."""
+    """Return why no network can learn from these voxels, or None."""
     bad = 0 if array.dtype.kind != "f" else int(np.count_nonzero(~np.isfinite(array)))
     if bad:
         return f"{bad} voxels are NaN or infinite"
@@ -110,9 +110,9 @@ def image_fault(array: Array) -> str | None:
 
 
 def doubled(scans: Iterable[tuple[Subject, str, str]]) -> list[Fault]:
-    """A fault for each scan whose voxels were seen before, in any site: a subject in two parts would leak.
+    """Return a fault for each scan whose voxels are those of an earlier one, in any site: it could be in two parts.
 
-    By either hash: a copy may be turned round with its header, or have lost what its header said.
+    Either hash finds it: a copy may be stored in another orientation, or without its header.
     """
     first: dict[str, Subject] = {}
     faults = []
@@ -127,18 +127,18 @@ def doubled(scans: Iterable[tuple[Subject, str, str]]) -> list[Fault]:
 
 @dataclass
 class SiteFacts:
-    """What `smg sites check` tells of one site."""
+    """Facts of one site, as `smg sites check` prints them."""
 
     subjects: int
     channels: list[str]  # their names, in order
     slices: int = 0
     foreground_slices: int = 0
-    size: Span = field(default_factory=list)  # columns, rows of the axial slices: the smallest of each, the largest
-    spacing: Span = field(default_factory=list)  # mm between columns, rows, slices: likewise
+    size: Span = field(default_factory=list)  # columns, rows of the axial slices: smallest, largest
+    spacing: Span = field(default_factory=list)  # mm between columns, rows, slices: smallest, largest
     intensity: list[float] = field(default_factory=list)  # the smallest and the largest voxel of all channels
 
     def add(self, images: Sequence[Volume], mask: Array) -> None:
-        """Count in a subject: its channels, and its mask as axial slices of class indices."""
+        """Add a subject: its channels, and its mask as axial slices of class indices."""
         slices, rows, columns = images[0].axial().shape
         between, down, across = images[0].axial_spacing
         self.slices += slices
@@ -153,7 +153,7 @@ class SiteFacts:
 
 
 def _widen(span: Span, *points: list[float]) -> Span:
-    """The smallest box, as [lowest corner, highest corner], that holds the span and the points."""
+    """Return the smallest box, [lowest corner, highest corner], that contains the span and the points."""
     rows = list(zip(*span, *points, strict=True))
     return [[min(row) for row in rows], [max(row) for row in rows]]
 
@@ -195,7 +195,10 @@ def check_sites(
 
 
 def on_all_cores(do: Callable[[One], Other], items: Iterable[One]) -> Iterator[Other]:
-    """`do` each item in threads (unpacking, hashing and numpy let go of the interpreter), in order, a few ahead."""
+    """Yield `do(item)` in the order of the items, computed in threads, a few items ahead.
+
+    Threads are enough: unpacking, hashing and numpy release the interpreter lock.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with ThreadPoolExecutor(cores) as pool:
         ahead: deque[Future[Other]] = deque()

@@ -7,8 +7,8 @@
 | two folders | `SITE/images/CASE.nii.gz` | as nnU-Net's, see below | `SITE/labels/CASE.nii.gz` |
 | a CSV file | column `image` | columns `image2` ... | column `mask`; `site` and `case` if there are such columns |
 
-Any format of scan serves in any of them, a folder with a DICOM series in the place of an image too. A folder is either
-a site itself or holds sites. Hidden files are passed over.
+Every layout takes every format of scan, and a folder with one DICOM series in the place of an image. A folder is
+either a site itself or holds sites. Hidden files are ignored.
 
 Channels are co-registered images of a subject, and every subject of a site has the same ones. nnU-Net's are named by
 `channel_names` in dataset.json, else by their numbers; a CSV's by their columns. In `images/` a number at the end of
@@ -52,7 +52,7 @@ class Image(NamedTuple):
 
 
 def find_sites(path: Path) -> dict[str, Site]:
-    """Every site at `path`, by name, in the order of names."""
+    """Return every site at `path`, by name, in the order of names."""
     try:
         if path.is_file():
             sites = _from_csv(path)
@@ -76,7 +76,7 @@ def find_sites(path: Path) -> dict[str, Site]:
 
 
 def _in_folder(path: Path) -> list[Site]:
-    """The folder itself if it holds subjects, else the sites in the folders below, else a site that is all faults."""
+    """Return the folder as a site if it holds subjects, else the sites in its folders, else a site of faults alone."""
     here = _from_folder(path)
     named = any((path / images).is_dir() for images in ("imagesTr", "images"))  # a site, even if every case has a fault
     if here and (here.subjects or (named and here.faults)):
@@ -86,8 +86,8 @@ def _in_folder(path: Path) -> list[Site]:
 
 
 def _from_folder(folder: Path) -> Site | None:
-    """The site this folder is, or None if it is none."""
-    name = canonical(Path(os.path.abspath(folder)).name)  # a link's own name, not that of what it leads to
+    """Return the site in this folder, or None if there is no scan in it."""
+    name = canonical(Path(os.path.abspath(folder)).name)  # the name of a link, not of its target
     if (folder / "imagesTr").is_dir():
         return _from_nnunet(name, folder)
     for labels in ("labels", "masks"):
@@ -104,7 +104,7 @@ def _from_folder(folder: Path) -> Site | None:
 
 
 def _named_as_nnunet(scans: list[Named], masks: list[Named]) -> bool:
-    """Whether every image ends in a channel number and masks are named without it, none by an image's whole name."""
+    """Return whether images end in a channel number and masks are named without it, none by an image's whole name."""
     masked = {case for case, _ in masks}
     parts = [split_case(case) for case, _ in scans]
     whole = any(case in masked for case, _ in scans)
@@ -137,16 +137,16 @@ def _unnamed(numbers: set[str]) -> Channels:
 
 
 def _from_csv(path: Path) -> list[Site]:
-    """One row a subject; relative paths start at the CSV's own folder."""
+    """Return the sites of a CSV file: one row a subject, relative paths from the file's own folder."""
     if path.suffix.lower() != ".csv":
-        raise SmgError(f"{path}: a file, where a folder of sites or a .csv of image and mask paths is needed")
+        raise SmgError(f"{path}: neither a folder of sites nor a .csv file; give one of them")
     images: dict[str, list[Image]] = defaultdict(list)
     masks: dict[str, list[Named]] = defaultdict(list)
     lines: dict[tuple[str, str], int] = {}
     for line, row in _rows(path):
         for column in ("image", "mask"):
             if not row[column]:
-                raise SmgError(f"{path}: line {line} lacks its {column}")
+                raise SmgError(f"{path}: line {line} has no {column}; fill in the cell or remove the row")
         name = canonical(row.get("site") or path.stem)
         image, mask = _listed(path, row["image"]), _listed(path, row["mask"])
         case = row.get("case") or case_of(image)
@@ -178,8 +178,11 @@ def _channel_columns(columns: Iterable[str]) -> list[str]:
 
 
 def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """A CSV's rows, each with its line, as spreadsheets write them: with a mark of Unicode, semicolons or tabs between
-    cells, spaces around them, capitals in the first line, and rows that are empty."""
+    """Return the rows of a CSV, each with its line number, as spreadsheets write them.
+
+    That is with a byte order mark, semicolons or tabs between cells, spaces around them, capitals in the first line,
+    and empty rows.
+    """
     text = path.read_bytes().decode("utf-8-sig", errors="replace")
     if "\ufffd" in text or "\0" in text:
         raise SmgError(f"{path}: not a CSV file in UTF-8")
@@ -192,7 +195,7 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     columns = [name.lower() for name in lines[0][1]] if lines else []
     for name in ("image", "mask"):
         if columns.count(name) != 1:
-            raise SmgError(f"{path}: needs a first line with the columns image and mask (and site, case if you like)")
+            raise SmgError(f"{path}: needs a first line with the columns image and mask (site and case are optional)")
     channels = _channel_columns(columns)
     expected = ["image", *(f"image{n}" for n in range(2, len(channels) + 1))]
     if channels != expected or any(columns.count(name) > 1 for name in channels):
@@ -202,14 +205,14 @@ def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     for line, cells in lines[1:]:
         if any(cells[len(columns) :]):
             raise SmgError(f"{path}: line {line} has {len(cells)} cells, and the first line {len(columns)}; "
-                           f"quote a path that holds a separator")  # fmt: skip
+                           f"quote a path that contains a separator")  # fmt: skip
         if any(cells):
             rows.append((line, dict(zip_longest(columns, cells[: len(columns)], fillvalue=""))))
     return rows
 
 
 def _listed(table: Path, word: str) -> Path:
-    """A path in a CSV; a relative one may be written with backslashes."""
+    """Return a path that a CSV lists; a relative one may be written with backslashes."""
     path = table.parent / word
     if "\\" in word and not PureWindowsPath(word).is_absolute() and not path.exists():
         return table.parent / word.replace("\\", "/")
@@ -217,6 +220,7 @@ def _listed(table: Path, word: str) -> Path:
 
 
 def _one_channel(scans: Iterable[Named]) -> list[Image]:
+    """Return the scans as images of a site with one channel."""
     return [Image(case, "image", path) for case, path in scans]
 
 
@@ -274,12 +278,12 @@ def _group(named: Iterable[tuple[str, Item]]) -> dict[str, list[Item]]:
 
 
 def _cases(folder: Path) -> list[Named]:
-    """Every scan directly in the folder, with the case its name gives."""
+    """Return every scan directly in the folder, with the case that its name gives."""
     return [(case_of(p), p) for p in sorted(folder.iterdir()) if not p.name.startswith(".") and is_scan(p)]
 
 
 def is_mask(path: Path) -> bool:
-    """Whether a file is, by the layouts above, the mask of a scan that is there too."""
+    """Return whether a file is, by the layouts above, the mask of a scan that exists too."""
     case, folder = case_of(path), path.parent
     if MASK.search(case):
         scans = [folder / MASK.sub("", case)]
@@ -293,5 +297,5 @@ def is_mask(path: Path) -> bool:
 
 
 def case_of(path: Path) -> str:
-    """What a scan's file name says of its case: the name without the format's suffix."""
+    """Return the case that a scan's file name gives: the name without the format's suffix."""
     return path.name[: len(path.name) - len(scan_suffix(path) or "")]

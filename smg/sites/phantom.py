@@ -30,7 +30,7 @@ CHANNELS = ("T2", "ADC")
 
 @dataclass(frozen=True)
 class Protocol:
-    """How one site scans. A span is drawn from anew for every subject."""
+    """How one site scans. Each subject draws its own value from a span."""
 
     letter: str
     subjects: int
@@ -90,11 +90,11 @@ def draw(protocol: Protocol, rng: np.random.Generator, adc: np.random.Generator 
     grid = Grid.along(*(axis.astype(np.float32) for axis in (z, y, x)))
 
     signal = spin_echo(protocol.repetition, rng.uniform(*protocol.echo), float(rng.choice(protocol.tesla)))
-    signal = {name: value * rng.lognormal(0, 0.16) for name, value in signal.items()}  # no two men are quite alike
+    signal = {name: value * rng.lognormal(0, 0.16) for name, value in signal.items()}  # tissue varies between subjects
     before = deepcopy(rng)
     scene = depict(pelvis, grid, signal | {"balloon": protocol.balloon}, 1.3 * protocol.sampled, rng)
     magnitude = _acquire(protocol, scene.signal * _gain(protocol, pelvis, grid, scene, rng), stored, rng)
-    scale = rng.uniform(400, 1500) / np.percentile(magnitude[:, ::4, ::4], 99)  # a scanner's units mean nothing
+    scale = rng.uniform(400, 1500) / np.percentile(magnitude[:, ::4, ::4], 99)  # a scanner's units are arbitrary
     image = np.clip(np.rint(magnitude * scale), 0, 32767).astype(np.int16)
 
     gland, central = (_onto(distance, stored) < 0 for distance in (scene.gland, scene.central))
@@ -186,10 +186,10 @@ def write_phantom_sites(
 ) -> list[Path]:
     """Write the sites as OUT/A/Case00.nii.gz, OUT/A/Case00_segmentation.nii.gz and so on; return their folders.
 
-    The same seed writes the same voxels, by however many workers. `small` writes the first six subjects of each site,
-    and `subjects` the first so many. What is there already is not drawn again; a folder that holds anything else than
-    phantoms of this seed is refused, so nothing of the user's is ever overwritten. With two `channels` each subject has
-    an ADC map beside its T2 scan, and the files lie as nnU-Net has them: OUT/A/imagesTr/Case00_0001.nii.gz.
+    The same seed writes the same voxels with any number of workers. `small` writes the first six subjects of each site,
+    `subjects` the first so many. Existing phantoms are not drawn again. A folder with anything other than phantoms of
+    this seed is refused, so that no file of the user is overwritten. With two `channels` each subject has an ADC map
+    beside its T2 scan, in nnU-Net's layout: OUT/A/imagesTr/Case00_0001.nii.gz.
     """
     _claim(out, seed, channels)
     sites = [PROTOCOLS[letter] for letter in letters]
@@ -215,7 +215,7 @@ def write_phantom_sites(
 
 
 def _claim(out: Path, seed: int, channels: int) -> None:
-    """Take a new or empty folder, or go on in one that holds phantoms of this seed and number of channels."""
+    """Mark a new or empty folder, or accept one that holds phantoms of this seed and number of channels."""
     mark = out / "phantoms.json"
     content = {"seed": seed} if channels == 1 else {"seed": seed, "channels": channels}
     if mark.is_file():
@@ -228,7 +228,7 @@ def _claim(out: Path, seed: int, channels: int) -> None:
 
 
 def _write_subject(out: Path, seed: int, letter: str, subject: int, channels: int) -> str:
-    """Draw and write one subject, which depends on nothing but the seed, its site and its number."""
+    """Draw and write one subject, a function of the seed, its site and its number alone."""
     case, place = f"Case{subject:02d}", (seed, list(PROTOCOLS).index(letter), subject)
     if channels == 1:
         names = [case, f"{case}_segmentation"]

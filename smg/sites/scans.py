@@ -1,4 +1,4 @@
-"""Scans as a user names them, files, folders and patterns; and a place for each one's mask."""
+"""Scans for prediction: found from files, folders and patterns, grouped by subject, each with a file for its mask."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from smg.sites.volume import is_scan, mask_suffix
 
 
 def find_scans(words: Sequence[str]) -> tuple[list[Path], list[SmgError]]:
-    """Every scan named, once, and what is wrong with a word. `**` in a pattern stands for any folders.
+    """Return every scan that the words name, once, and an error for each bad word. `**` matches any folders.
 
-    A folder stands for the scans in it, but those that are called masks; a folder with a DICOM series is a scan itself.
+    A folder stands for the scans in it except masks, NAME_segmentation; a folder with a DICOM series is a scan itself.
     """
     found: dict[str, Path] = {}
     errors = []
     for word in words:
-        there = os.path.lexists(word)  # a name may hold what a pattern would, such as [1]
+        there = os.path.lexists(word)  # a file's name may look like a pattern: t[1].nii
         paths = [Path(word)] if there else [Path(p) for p in sorted(glob.glob(word, recursive=True))] or [Path(word)]
         for path in paths:
             try:
@@ -30,20 +30,20 @@ def find_scans(words: Sequence[str]) -> tuple[list[Path], list[SmgError]]:
             except OSError as error:
                 errors.append(SmgError(f"{error.filename or path}: {error.strerror}"))
                 continue
-            if not scans and len(paths) == 1:  # a pattern may well match a folder without scans
+            if not scans and len(paths) == 1:  # a pattern may match folders without scans
                 errors.append(SmgError(f"{path}: no scan in this folder; give its files, or `{path}/**/*.nii.gz`"))
             found |= {os.path.abspath(scan): scan for scan in scans if os.path.abspath(scan) not in found}
     return list(found.values()), errors
 
 
 def apart_from_masks(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """The scans, and the masks that lie beside their scans, which a pattern of files takes in as well."""
+    """Return the scans, and apart from them the masks beside their scans, which a pattern of files matches too."""
     masks = [path for path in paths if path.exists() and is_mask(Path(os.path.abspath(path)))]
     return [path for path in paths if path not in masks], masks
 
 
 def group_channels(paths: Sequence[Path], n: int) -> tuple[list[tuple[Path, ...]], list[SmgError]]:
-    """Return the scans of each subject, one for each of `n` channels, and what is wrong with a path.
+    """Return the scans of each subject, one for each of `n` channels, and an error for each bad path.
 
     With one channel every path is a subject. With more, NAME_0000, NAME_0001 and so on belong together; any one of them
     stands for all, and those that are not among the paths are looked for beside it.
@@ -82,11 +82,11 @@ def _beside(scan: Path, number: str) -> Path:
 
 
 def mask_files(scans: Sequence[Path], out: Path, overwrite: bool = False, n: int = 1) -> list[Path | SmgError]:
-    """Return where each scan's mask goes: OUT/NAME, in the scan's format; or why it cannot.
+    """Return the file for each scan's mask, OUT/NAME in the scan's format, or the error that forbids it.
 
     `n`: channels of a subject; with more than one, `scans` are the first of each and NAME is without the number.
-    If any two names are the same, all keep their folders too, from where the scans' folders part. No mask ever takes
-    the place of one of the scans, or of another's mask; nor, unless `overwrite`, of any file.
+    If two names are the same, all masks keep their scans' folders below the common one. No mask replaces one of the
+    scans or another mask; only with `overwrite` does it replace any other file.
     """
     places = [Path(os.path.abspath(scan)) for scan in scans]
     cases = [case_of(place) if n == 1 else split_case(case_of(place))[0] for place in places]
@@ -102,14 +102,17 @@ def mask_files(scans: Sequence[Path], out: Path, overwrite: bool = False, n: int
         if (out / name).resolve() in originals:
             files.append(SmgError(f"{scan}: the mask would overwrite the scan {out / name}; give another folder"))
         elif (other := first.setdefault(name, scan)) is not scan:
-            files.append(SmgError(f"{scan}: its mask would be the same file as that of {other}; predict it apart"))
+            files.append(
+                SmgError(f"{scan}: its mask would be the same file as that of {other}; predict it into another folder")
+            )
         elif (out / name).exists() and not overwrite:
-            files.append(SmgError(f"{scan}: {out / name} is there already; --overwrite replaces it"))
+            files.append(SmgError(f"{scan}: {out / name} exists already; --overwrite replaces it"))
         else:
             files.append(out / name)
     return files
 
 
 def _in_folder(folder: Path) -> list[Path]:
+    """Return the scans directly in a folder, without masks."""
     there = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and is_scan(path)]
     return [path for path in there if not MASK.search(case_of(path))]

@@ -20,7 +20,7 @@ _KNOWN = {alias: name for name, aliases in ALIASES.items() for alias in (name, *
 
 
 def canonical(name: str) -> str:
-    """A site's name: `ISBI`, `SiteA` and `runmc` are all `RUNMC`; any other name is itself."""
+    """Return a site's name: `ISBI`, `SiteA` and `runmc` are all `RUNMC`; any other name is itself."""
     return _KNOWN.get(name.upper(), name)
 
 
@@ -45,7 +45,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a subject: one sentence, and the file it is about."""
+    """A fault of a subject: one sentence, and the file it is about."""
 
     site: str
     subject: str
@@ -68,7 +68,7 @@ class Site:
 
     @classmethod
     def find(cls, path: str | Path, name: str | None = None) -> Site:
-        """The site at `path` (a folder or a CSV file); `name` picks one where there are several."""
+        """Return the site at `path` (a folder or a CSV file); `name` picks one where there are several."""
         from smg.sites.layouts import find_sites
 
         sites = find_sites(Path(path))
@@ -79,7 +79,7 @@ class Site:
         return next(iter(sites.values()))
 
     def called(self, name: str) -> Site:
-        """The site under another name than its folder's: those of two hospitals may be called alike."""
+        """Return the site under another name: the folders of two hospitals may have the same name."""
         name = canonical(name)
         return replace(
             self,
@@ -89,12 +89,12 @@ class Site:
         )
 
     def keep(self, cases: set[str]) -> Site:
-        """The site with only these cases, and no faults."""
+        """Return the site with only these cases, and no faults."""
         return replace(self, subjects=tuple(s for s in self.subjects if s.case in cases), faults=())
 
 
 def pick(sites: dict[str, Site], name: str, where: Path) -> Site:
-    """The site of that name, under any of its aliases."""
+    """Return the site of that name or alias; `where` is named in the error."""
     if canonical(name) not in sites:
         raise SmgError(f"{where}: no site {name!r} there; it holds {', '.join(sites)}")
     return sites[canonical(name)]

@@ -42,7 +42,7 @@ RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
         (("learn", "m", "nowhere"), 1, "nowhere: no such file or folder"),
         (("learn", "m", "empty"), 1, "empty: no site found; a site is a folder of scans"),
         (("learn", "m", "sites"), 1, "sites: holds 3 sites (A, B, C); name one of them (--site)"),
-        (("learn", "m", "sites/A/Case00.nii.gz"), 1, "Case00.nii.gz: a file, where a folder of sites or a .csv"),
+        (("learn", "m", "sites/A/Case00.nii.gz"), 1, "Case00.nii.gz: neither a folder of sites nor a .csv file"),
         (("learn", "m", "unmasked/A"), 1, "unmasked/A/Case01.nii.gz: image without mask"),
         (("learn", "m", "sites/A", "--method", "sgd"), 2, "no method 'sgd'; did you mean sga?"),
         (("learn", "m", "sites/A", "--set", "network.widht=8"), 2, "no setting 'network.widht'; did you mean"),

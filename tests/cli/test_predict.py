@@ -45,7 +45,7 @@ def test_masks_lie_on_the_scans_grids_and_a_bad_file_in_the_middle_is_told_last(
         assert np.allclose(mask.affine, image.affine)
     again = smg("predict", "model", "scans/o*.gz", "--out", "masks", cwd=folder)
     assert again.returncode == 1
-    assert again.stderr.splitlines()[-1].endswith("masks/one.nii.gz is there already; --overwrite replaces it")
+    assert again.stderr.splitlines()[-1].endswith("masks/one.nii.gz exists already; --overwrite replaces it")
     assert smg("predict", "model", "scans/o*.gz", "--out", "masks", "--overwrite", cwd=folder).returncode == 0
 
 

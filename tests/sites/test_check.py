@@ -152,6 +152,6 @@ def test_a_scan_with_nan_does_not_spoil_the_sites_range(tmp_path: Path) -> None:
     array = image.array.astype(np.float32)
     array[0, 0, 0] = np.nan
     write_volume(tmp_path / "A/Case00.nii.gz", Volume(array, image.affine))
-    told = check_sites([Site.find(tmp_path / "A")], Labels()).as_json()
-    json.dumps(told, allow_nan=False)
-    assert "NaN" in str(told["faults"])
+    result = check_sites([Site.find(tmp_path / "A")], Labels()).as_json()
+    json.dumps(result, allow_nan=False)
+    assert "NaN" in str(result["faults"])

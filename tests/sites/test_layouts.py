@@ -110,7 +110,7 @@ def test_a_csv_of_paths(tmp_path: Path) -> None:
     table.write_text("site,case,image,mask\nSiteF,x,files/Case01.nii.gz,files/Case01_segmentation.nii.gz\n")
     assert cases(find_sites(table)["HK"]) == ["x"]
     table.write_text("image,mask\nfiles/Case00.nii.gz,\n")
-    with pytest.raises(SmgError, match=r"hospital.csv: line 2 lacks its mask"):
+    with pytest.raises(SmgError, match=r"hospital.csv: line 2 has no mask; fill in the cell"):
         find_sites(table)
     table.write_text("image,mask\n")
     with pytest.raises(SmgError, match=r"hospital.csv: no site found"):
@@ -142,9 +142,9 @@ def test_a_csv_as_a_spreadsheet_writes_it(tmp_path: Path, text: str) -> None:
         ("scan,mask\na,b\n", "needs a first line with the columns image and mask"),
         ("image,image,mask\na,b,c\n", "needs a first line with the columns image and mask"),
         ("", "needs a first line with the columns image and mask"),
-        ("image,mask\na,b\n\n,b\n", "line 4 lacks its image"),
-        ("image,mask\na,b\nc\n", "line 3 lacks its mask"),
-        ("image,mask\na,b\nc, d,e\n", "line 3 has 3 cells, and the first line 2; quote a path that"),
+        ("image,mask\na,b\n\n,b\n", "line 4 has no image; fill in the cell"),
+        ("image,mask\na,b\nc\n", "line 3 has no mask; fill in the cell"),
+        ("image,mask\na,b\nc, d,e\n", "line 3 has 3 cells, and the first line 2; quote a path that contains"),
         ('image,mask\na,b\n"c,d\n', r"line 3: not CSV \(unexpected end of data\)"),
         ("image,mask\na,b\na,c\n", "line 3: site hospital has two files a; add a column case"),
         ("image,mask\na\0,b\n", "not a CSV file in UTF-8"),
@@ -175,7 +175,7 @@ def test_where_no_site_is(tmp_path: Path) -> None:
         find_sites(tmp_path / "empty")
     with pytest.raises(SmgError, match=r"nowhere: no such file or folder"):
         find_sites(tmp_path / "nowhere")
-    with pytest.raises(SmgError, match=r"scan.nii.gz: a file, where a folder of sites or a .csv"):
+    with pytest.raises(SmgError, match=r"scan.nii.gz: neither a folder of sites nor a .csv file"):
         find_sites(tmp_path / "scan.nii.gz")
 
 

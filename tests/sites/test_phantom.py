@@ -66,9 +66,9 @@ def test_a_subject_drawn_alone_equals_the_one_written_with_its_site(small_site: 
 
 
 def test_writing_again_changes_no_voxel_and_another_seed_does(small_site: Path, tmp_path: Path) -> None:
-    told: list[str] = []
-    write_phantom_sites(tmp_path, letters="F", subjects=2, workers=1, progress=told.append)
-    assert told == ["F/Case00", "F/Case01"]
+    written: list[str] = []
+    write_phantom_sites(tmp_path, letters="F", subjects=2, workers=1, progress=written.append)
+    assert written == ["F/Case00", "F/Case01"]
     for path in (tmp_path / "F").iterdir():
         np.testing.assert_array_equal(read_volume(path).array, read_volume(small_site / path.name).array)
     other, same = subject("F", 0, seed=1)[0].array, subject("F", 0)[0].array

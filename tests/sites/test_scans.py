@@ -72,7 +72,7 @@ def test_no_mask_takes_the_place_of_a_file_unless_told_to(tmp_path: Path) -> Non
     (tmp_path / "b" / "a.nii.gz").write_bytes(b"a scan, or a mask that someone has mended")
     (error,) = mask_files([tmp_path / "a.nii.gz"], tmp_path / "b")
     assert isinstance(error, SmgError)
-    assert "is there already; --overwrite replaces it" in str(error)
+    assert "exists already; --overwrite replaces it" in str(error)
     assert mask_files([tmp_path / "a.nii.gz"], tmp_path / "b", overwrite=True) == [tmp_path / "b" / "a.nii.gz"]
 
 
