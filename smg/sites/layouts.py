@@ -17,26 +17,24 @@ a name is a channel where every image has one and the masks are named without it
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count, zip_longest
-from pathlib import Path, PureWindowsPath
+from itertools import count
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from smg.errors import SmgError
 from smg.sites.formats import SUFFIXES
 from smg.sites.nnunet import numbered, read_description, split_case
 from smg.sites.site import Fault, Site, Subject, canonical
+from smg.sites.tables import channel_columns, listed_path, read_rows
 from smg.sites.volume import is_scan, scan_suffix
 
 Item = TypeVar("Item")
 
 MASK = re.compile("_segmentation$", re.IGNORECASE)
-COLUMN = re.compile("image([0-9]*)")  # of a channel, in a CSV file
 Named = tuple[str, Path]  # a case, and a file of it
 Channels = Mapping[str, str]  # key in the files (`0001`, `image2`) -> name, in order
 Absent = Callable[[str, str], tuple[Path, str]]  # case, key -> the file that should hold the channel, and the cause
@@ -143,18 +141,18 @@ def _from_csv(path: Path) -> list[Site]:
     images: dict[str, list[Image]] = defaultdict(list)
     masks: dict[str, list[Named]] = defaultdict(list)
     lines: dict[tuple[str, str], int] = {}
-    for line, row in _rows(path):
+    for line, row in read_rows(path):
         for column in ("image", "mask"):
             if not row[column]:
                 raise SmgError(f"{path}: line {line} has no {column}; fill in the cell or remove the row")
         name = canonical(row.get("site") or path.stem)
-        image, mask = _listed(path, row["image"]), _listed(path, row["mask"])
+        image, mask = listed_path(path, row["image"]), listed_path(path, row["mask"])
         case = row.get("case") or case_of(image)
         if not row.get("case") and (name, case) in lines:
             raise SmgError(f"{path}: line {line}: site {name} has two files {image.name}; add a column case")
         lines[name, case] = line
-        columns = [column for column in _channel_columns(row) if row[column]]
-        images[name] += [Image(case, column, _listed(path, row[column])) for column in columns]
+        columns = [column for column in channel_columns(row) if row[column]]
+        images[name] += [Image(case, column, listed_path(path, row[column])) for column in columns]
         masks[name].append((case, mask))
     return [_from_rows(path, name, images[name], masks[name], lines) for name in sorted(images)]
 
@@ -163,60 +161,12 @@ def _from_rows(
     path: Path, name: str, images: list[Image], masks: list[Named], lines: dict[tuple[str, str], int]
 ) -> Site:
     """Return one site of a CSV file; its channels are the columns that any of its rows fills."""
-    columns = _channel_columns(image.channel for image in images)
+    columns = channel_columns(image.channel for image in images)
 
     def absent(case: str, key: str) -> tuple[Path, str]:
         return path, f"line {lines[name, case]} has no {key}"
 
     return _pair(name, images, masks, {column: column for column in columns}, absent)
-
-
-def _channel_columns(columns: Iterable[str]) -> list[str]:
-    """Return those of the columns that are channels, each once: `image`, then `image2` and so on by number."""
-    found = {column: int(match[1] or 1) for column in columns if (match := COLUMN.fullmatch(column))}
-    return sorted(found, key=lambda column: found[column])
-
-
-def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a CSV, each with its line number, as spreadsheets write them.
-
-    That is with a byte order mark, semicolons or tabs between cells, spaces around them, capitals in the first line,
-    and empty rows.
-    """
-    text = path.read_bytes().decode("utf-8-sig", errors="replace")
-    if "\ufffd" in text or "\0" in text:
-        raise SmgError(f"{path}: not a CSV file in UTF-8")
-    between = max(",;\t", key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=between, skipinitialspace=True, strict=True)
-    try:
-        lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
-    except csv.Error as error:
-        raise SmgError(f"{path}: line {reader.line_num}: not CSV ({error})") from None
-    columns = [name.lower() for name in lines[0][1]] if lines else []
-    for name in ("image", "mask"):
-        if columns.count(name) != 1:
-            raise SmgError(f"{path}: needs a first line with the columns image and mask (site and case are optional)")
-    channels = _channel_columns(columns)
-    expected = ["image", *(f"image{n}" for n in range(2, len(channels) + 1))]
-    if channels != expected or any(columns.count(name) > 1 for name in channels):
-        listed = ", ".join(name for name in columns if name in channels)
-        raise SmgError(f"{path}: its columns of channels are {listed}; name them {', '.join(expected)}")
-    rows = []
-    for line, cells in lines[1:]:
-        if any(cells[len(columns) :]):
-            raise SmgError(f"{path}: line {line} has {len(cells)} cells, and the first line {len(columns)}; "
-                           f"quote a path that contains a separator")  # fmt: skip
-        if any(cells):
-            rows.append((line, dict(zip_longest(columns, cells[: len(columns)], fillvalue=""))))
-    return rows
-
-
-def _listed(table: Path, word: str) -> Path:
-    """Return a path that a CSV lists; a relative one may be written with backslashes."""
-    path = table.parent / word
-    if "\\" in word and not PureWindowsPath(word).is_absolute() and not path.exists():
-        return table.parent / word.replace("\\", "/")
-    return path
 
 
 def _one_channel(scans: Iterable[Named]) -> list[Image]:
