@@ -32,7 +32,7 @@ def predict(
     Example: `smg predict model scans/*.nii.gz --out masks`
     """
     from smg.learner.learner import Learner
-    from smg.sites.scans import apart_from_masks, find_scans, mask_files
+    from smg.sites.scans import apart_from_masks, find_scans, group_channels, mask_files
     from smg.sites.volume import write_volume
 
     if out.exists() and not out.is_dir():
@@ -44,14 +44,18 @@ def predict(
         raise SmgError(f"{masks[0]}: is the mask of a scan beside it, as all that were named; name the scans")
     if masks:
         say(f"left out {len(masks)} of {len(named)} files, masks that lie beside their scans: {masks[0].name}, ...")
-    places = dict(zip(paths, mask_files(paths, out, overwrite), strict=True))
+    n = predictor.config.preparation.n_channels
+    groups, incomplete = group_channels(paths, n)
+    paths, files_of = [group[0] for group in groups], {group[0]: group for group in groups}
+    faults += incomplete
+    places = dict(zip(paths, mask_files(paths, out, overwrite, n), strict=True))
     targets = {path: place for path, place in places.items() if isinstance(place, Path)}
     answers: dict[Path, dict[str, Any] | SmgError] = {p: e for p, e in places.items() if isinstance(e, SmgError)}
 
     def write(path: Path, made: Prediction) -> None:
         write_volume(targets[path], made.mask, like=path)
 
-    for number, (path, made) in enumerate(predictor.predict_all(targets, write), start=1):
+    for number, (path, made) in enumerate(predictor.predict_all([files_of[p] for p in targets], write), start=1):
         if isinstance(made, SmgError):
             answers[path] = made
             continue

@@ -59,7 +59,7 @@ def by_class(predicted: np.ndarray, truth: Volume, options: Preparation) -> dict
 
 
 def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation, largest_component: bool = True) -> float:
-    """Return one subject's DSC on the prepared grid, mean over classes: for curves, and for exemplars without a file."""
+    """Return a subject's DSC on the prepared grid, mean over classes: for curves, and for exemplars without a file."""
     predicted = class_scores(network, subject.images, options).argmax(axis=1).astype(np.uint8)
     if largest_component:
         predicted = keep_largest(predicted)

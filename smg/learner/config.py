@@ -42,7 +42,9 @@ class LearnerConfig(BaseModel):
     batch: int = Field(5, ge=1, description="slices of an incoming batch")
     seed: int = Field(0, ge=0, description="of the split, the first weights, the batches and the augmentation")
     folds: int | None = Field(
-        None, ge=2, description="seeds that test every subject once, all with one validation part; unset, 60 : 15 : 25 %"
+        None,
+        ge=2,
+        description="seeds that test every subject once, with one validation part; unset, 60 : 15 : 25 %",
     )
     preparation: Preparation = Field(default_factory=Preparation)
     augment: Augmentation = Field(default_factory=Augmentation, description="none, mild, strong, or effect by effect")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -235,12 +235,12 @@ class Learner(Lineage):
             self.network(answering), prepared, config.preparation, config.largest_component, config.mirror, told
         )
 
-    def predict(self, scan: Volume) -> Prediction:
-        """The mask of a scan, on the scan's own grid, and how far the scan is from each site learned."""
-        return self.predictor().predict(scan)
+    def predict(self, *channels: Volume) -> Prediction:
+        """Predict a scan's mask, on the scan's own grid, and how far the scan is from each site learned."""
+        return self.predictor().predict(*channels)
 
-    def predict_all(self, scans: Iterable[Path], keep: Keep | None = None) -> Iterator[Answer]:
-        """(file, prediction) or (file, error) of each scan, in order, several at a time.
+    def predict_all(self, scans: Iterable[Path | Sequence[Path]], keep: Keep | None = None) -> Iterator[Answer]:
+        """Yield (file, prediction) or (file, error) of each scan, in order, several at a time.
 
         `keep(file, prediction)`, called in a thread, is the place to write a mask.
         """

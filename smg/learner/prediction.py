@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from smg.prepare.site import prepare_scan
 from smg.prepare.slices import passes
 from smg.sites.check import image_fault
 from smg.sites.formats import Array
-from smg.sites.volume import Volume, read_volume
+from smg.sites.volume import Volume, read_volume, same_grid
 
 AT_A_TIME = 4  # threads, and scans that wait before and behind the network: memory does not grow with their number
 
@@ -51,21 +51,24 @@ class Predictor:
         self.network, self.config, self.familiar = network, config, familiar
         self.bottleneck: str | None = None
 
-    def predict(self, scan: Volume) -> Prediction:
-        images, grid = self._prepared(scan, "the scan")
+    def predict(self, *channels: Volume) -> Prediction:
+        """Predict one scan, given as the volume of each of its channels."""
+        images, grid = self._prepared(channels, ["the scan"] * len(channels))
         return self._decide(*self._pass(images), grid)
 
-    def predict_all(self, scans: Iterable[Path], keep: Keep | None = None) -> Iterator[Answer]:
-        """Each scan's prediction, or why there is none, in order; `keep`, called in a thread, is the place to write.
+    def predict_all(self, scans: Iterable[Path | Sequence[Path]], keep: Keep | None = None) -> Iterator[Answer]:
+        """Yield each scan's prediction, or why there is none, in order; `keep`, called in a thread, is for writing.
 
-        The network's pass is the only one at a time, in the thread that asks; the rest happens while it computes.
+        A scan of several channels is given as the files of all, and goes by the first one's name. Only one pass of the
+        network goes on at a time, in the thread that asks; the rest happens while it computes.
         """
         threads = min(AT_A_TIME, os.cpu_count() or 1)
         with ThreadPoolExecutor(threads) as pool:
             ahead: deque[tuple[Path, Future[Slices]]] = deque()
             behind: deque[tuple[Path, Future[Prediction]]] = deque()
-            for path in scans:
-                ahead.append((path, pool.submit(self._read, path)))
+            for scan in scans:
+                files = [scan] if isinstance(scan, Path) else list(scan)
+                ahead.append((files[0], pool.submit(self._read, files)))
                 if len(ahead) > threads:
                     behind.append(self._send(pool, *ahead.popleft(), keep))
                 if len(behind) > threads:
@@ -76,13 +79,20 @@ class Predictor:
                 if len(behind) > threads or not ahead:
                     yield _answer(*behind.popleft())
 
-    def _read(self, path: Path) -> Slices:
-        return self._prepared(read_volume(path), str(path))
+    def _read(self, files: Sequence[Path]) -> Slices:
+        return self._prepared([read_volume(file) for file in files], [str(file) for file in files])
 
-    def _prepared(self, scan: Volume, name: str) -> Slices:
-        if reason := image_fault(scan.array):
-            raise SmgError(f"{name}: {reason}")
-        return prepare_scan([scan], self.config.preparation)
+    def _prepared(self, channels: Sequence[Volume], names: Sequence[str]) -> Slices:
+        options = self.config.preparation
+        if len(channels) != options.n_channels:
+            wanted = ", ".join(options.channels or ("image",))
+            raise SmgError(f"{names[0]}: {len(channels)} channels were given; the model needs {wanted}")
+        for volume, name in zip(channels, names, strict=True):
+            if reason := image_fault(volume.array):
+                raise SmgError(f"{name}: {reason}")
+            if reason := same_grid(channels[0], volume):
+                raise SmgError(f"{name}: not on the grid of {names[0]}: {reason}")
+        return prepare_scan(channels, options)
 
     def _send(
         self, pool: ThreadPoolExecutor, path: Path, read: Future[Slices], keep: Keep | None

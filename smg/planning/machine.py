@@ -60,5 +60,5 @@ def _made_up(config: LearnerConfig, side: int, number: int) -> Prepared:
     labels = np.zeros((4, side, side), np.uint8)
     labels[:, side // 3 : 2 * side // 3, side // 3 : 2 * side // 3] = 1
     grid = Grid((4, side, side), np.eye(4), side, spacing=1.0)
-    about = Subject("", str(number), Path(), Path())
+    about = Subject("", str(number), (Path(),), Path())
     return Prepared(about, torch.from_numpy(images), torch.from_numpy(labels), (True,) * 4, grid, content=str(number))

@@ -1,4 +1,4 @@
-"""A plan: settings for some sites on this machine, each with the reason for it, as a file that is read like any other."""
+"""A plan: settings for some sites on this machine, each with its reason, as a file that is read like any other."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Made:
             f"network:  U-Net of width {n.width}, depth {n.depth} ({million:.2f} M parameters)",
             f"training: {config.method}, {config.iterations} iterations of {config.batch} slices a round, rate "
             f"{config.optimiser.rate:g} falling as a {config.optimiser.schedule}",
-            f"expect:   {self.expected:.0f} minutes a round on {self.machine}, about {self._gigabytes(config):.1f} GB",
+            f"expect:   {self.expected:.1f} minutes a round on {self.machine}, about {self._gigabytes(config):.1f} GB",
         ]
 
     def _gigabytes(self, config: LearnerConfig) -> float:
@@ -150,7 +150,7 @@ def _scale(facts: Facts, field: float | None, size: int) -> float | None:
     wanted = field / size if field else max(facts.pixel, CONTEXT * facts.organ / size)
     if field and wanted < 0.9 * facts.pixel:
         return None
-    return round(wanted, 4)
+    return math.ceil(100 * wanted - 1e-6) / 100
 
 
 def _input(facts: Facts, field: float | None, size: int, spacing: float) -> list[Setting]:
@@ -195,7 +195,7 @@ def _method(base: Tree) -> list[Setting]:
 def _training(minutes: float, cost: Cost, base: Tree) -> list[Setting]:
     iterations = max(FEWEST, min(PLENTY, int(60 * minutes / cost.seconds)))
     iterations = iterations // 50 * 50
-    why = f"{iterations * cost.seconds / 60:.0f} minutes at {cost.seconds:.2f} s"
+    why = f"{iterations * cost.seconds / 60:.1f} minutes at {cost.seconds:.2f} s"
     why += "; more would gain little" if iterations == PLENTY else ""
     return [
         Setting("iterations", iterations, why),

@@ -106,9 +106,7 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         way = (about[key] for key in ("size", "spacing", "field"))
         grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), *way)
         foreground = tuple(about["foreground"])
-        return Prepared(
-            subject, images, labels, foreground, grid, about["content"], about["turned"], about["needed"]
-        )
+        return Prepared(subject, images, labels, foreground, grid, about["content"], about["turned"], about["needed"])
     except (OSError, ValueError, KeyError, RuntimeError):
         return None
 

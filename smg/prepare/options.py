@@ -21,10 +21,17 @@ class Preparation(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: int = Field(
-        384, ge=16, le=2048, description="rows and columns of what the network sees: the resized slice, or a window of it"
+        384,
+        ge=16,
+        le=2048,
+        description="rows and columns that the network sees: of the resized slice, or of a window",
     )
     spacing: float | None = Field(
-        None, gt=0, le=100, allow_inf_nan=False, description="mm between pixels; unset, slices are resized to size x size"
+        None,
+        gt=0,
+        le=100,
+        allow_inf_nan=False,
+        description="mm between pixels; unset, slices are resized to the size",
     )
     field: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="mm of the slice's centre to keep; unset, all of it; needs spacing"

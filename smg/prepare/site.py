@@ -94,9 +94,9 @@ def scale_note(subjects: Sequence[Prepared], options: Preparation) -> str | None
     pixels = [max(p.grid.pixel) for p in subjects]
     coarse, fine = max(pixels), min(pixels)
     if coarse > FAR * options.spacing:
-        return f"its pixels are up to {coarse:.2f} mm and are interpolated to {options.spacing:g} mm: details are missing"
+        return f"its pixels are up to {coarse:.2f} mm and are interpolated to {options.spacing:g}: details are missing"
     if fine < options.spacing / (2 * FAR):
-        return f"its pixels are down to {fine:.2f} mm and are averaged to {options.spacing:g} mm: details are lost"
+        return f"its pixels are down to {fine:.2f} mm and are averaged to {options.spacing:g}: details are lost"
     return None
 
 

@@ -79,7 +79,9 @@ def with_neighbours(images: torch.Tensor, slices: Sequence[int], adjacent: int) 
     return images[(torch.tensor(slices)[:, None] + offsets).clamp(0, len(images) - 1)].flatten(1, 2)
 
 
-def passes(images: Tensor, options: Preparation, at_once: int) -> Iterator[tuple[list[tuple[int, Corner]], Tensor]]:
+def passes(
+    images: torch.Tensor, options: Preparation, at_once: int
+) -> Iterator[tuple[list[tuple[int, Corner]], torch.Tensor]]:
     """Yield all windows of slices [slices, channels, rows, columns], some at once: where they lie, and [B, C, N, N].
 
     Without a spacing the window is the slice itself.

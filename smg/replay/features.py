@@ -55,7 +55,7 @@ def foreground_features(network: nn.Module, subjects: Sequence[Prepared], option
 
 
 def _passes(network: nn.Module, subject: Prepared, options: Preparation) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the windows that predict a subject, with their labels, some at once; slices without foreground count too."""
+    """Yield the windows that predict a subject, with their labels, some at once; empty slices count too."""
     device = next(network.parameters()).device
     for where, images in passes(subject.images, options, AT_ONCE):
         size = images.shape[-1]

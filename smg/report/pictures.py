@@ -116,10 +116,9 @@ def _predicted(learner: Learner, number: int, site: Site) -> dict[str, Array]:
     from smg.prepare.site import prepare_site
 
     config, network = learner.as_prepared(number), learner.network_for(site.name, number)
-    return {
-        p.subject.case: predict_mask(network, p.images, p.grid, config.preparation, config.largest_component, config.mirror)
-        for p in prepare_site(site, config.preparation)
-    }
+    options = config.preparation, config.largest_component, config.mirror
+    prepared = prepare_site(site, config.preparation)
+    return {p.subject.case: predict_mask(network, p.images, p.grid, *options) for p in prepared}
 
 
 def _seen(subject: Subject, labels: Labels, predicted: dict[int, dict[str, Array]]) -> Seen:

@@ -59,8 +59,8 @@ def augmented_tiles(preset: str, options: Preparation, count: int, seed: int) ->
             corners = [draw_corner(classes[middle], options.window, share, (seed, 0, 0, n)) for n in range(count)]
             corners = [(top - margin, left - margin) for top, left in corners]
             stack = [(cut(image, corner, side), cut(labels, corner, side)) for corner in corners]
-        both = (torch.stack(part) for part in zip(*stack, strict=True))
-        moved, moved_labels = augment(*both, config, seed, 0, 0, margin=margin)
+        cuts, cut_labels = (torch.stack(part) for part in zip(*stack, strict=True))
+        moved, moved_labels = augment(cuts, cut_labels, config, seed, 0, 0, margin=margin)
         drawn = zip(moved[:, 0].numpy(), moved_labels.numpy(), strict=True)
         return [(images[middle, 0], classes[middle], 1.0), *((image, label, 1.0) for image, label in drawn)]
 

@@ -59,7 +59,8 @@ MORE = {  # what else there is to go on with
     "finetune": {"select": "best", "keep_optimiser": True},
     "sga+c": {"augment": "strong", "select": "average", "network": BATCH_NORM},
 }
-CASES = [(name, {"method": name} | MORE.get(name, {})) for name in (*METHODS, "sga+c")]
+WINDOWS = {"method": "sga+c", "augment": "mild", "preparation": {"size": 16, "spacing": 0.4, "adjacent": 3}}
+CASES = [(name, {"method": name} | MORE.get(name, {})) for name in (*METHODS, "sga+c")] + [("windows", WINDOWS)]
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)

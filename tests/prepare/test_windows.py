@@ -153,7 +153,7 @@ def test_pixels_far_from_the_spacing_are_mentioned(tmp_path: Path) -> None:
 
 
 def test_the_field_needs_a_spacing() -> None:
-    with pytest.raises(ValueError, match="set preparation.spacing too"):
+    with pytest.raises(ValueError, match=r"set preparation\.spacing too"):
         Preparation(field=100)
 
 
@@ -239,9 +239,7 @@ def test_mirrored_passes_are_averaged() -> None:
 @pytest.mark.parametrize("adjacent", [1, 3])
 def test_windows_have_their_slices_neighbours_and_channels(adjacent: int) -> None:
     images = torch.randn(4, 2, 24, 20)
-    options = Preparation.model_validate(
-        {"size": 16, "spacing": 1.0, "adjacent": adjacent, "channels": ("T2", "ADC")}
-    )
+    options = Preparation.model_validate({"size": 16, "spacing": 1.0, "adjacent": adjacent, "channels": ("T2", "ADC")})
     for where, windows in passes(images, options, at_once=5):
         assert windows.shape[1:] == (2 * adjacent, 16, 16)
         for (number, (top, left)), window in zip(where, windows, strict=True):
