@@ -88,7 +88,7 @@ def beside_the_network(folder: Path, count: int, repeats: int) -> dict[str, floa
         with undisturbed(network):
             for images in prepared:
                 for start in range(0, len(images), AT_ONCE):
-                    network(images[start : start + AT_ONCE, None])
+                    network(images[start : start + AT_ONCE])
 
     prepared, every = [images[:AT_ONCE] for images in prepared], prepared
     bare()  # to be warm

@@ -63,7 +63,8 @@ def subject(seed: int, size: int, slices: int = 8) -> Prepared:
     images = (rng.normal(size=labels.shape) + labels).astype(np.float32)
     about = Subject(f"site {seed}", f"Case{seed:02d}", (Path("image"),), Path("mask"))
     grid = Grid(labels.shape, np.eye(4), size)
-    return Prepared(about, torch.from_numpy(images), torch.from_numpy(labels), (True,) * slices, grid, str(seed))
+    array = torch.from_numpy(images)[:, None]
+    return Prepared(about, array, torch.from_numpy(labels), (True,) * slices, grid, str(seed))
 
 
 @dataclass

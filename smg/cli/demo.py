@@ -12,14 +12,18 @@ from smg.cli.terminal import say
 if TYPE_CHECKING:
     from smg.report.runs import Run
 
-SUBJECTS = 10  # a site: of fewer, too few are left to test with
+SUBJECTS = 12  # a site: of fewer, too few are left to test with
+SEEDS = 2  # runs of each method, with other first weights and other test subjects
 
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("demo"),
     seed: Annotated[int, typer.Option(help="Another seed: other patients, other first weights.", min=0)] = 0,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads of each run; changes rounding. [default: its share]", min=1)
+    ] = None,
 ) -> None:
-    """Fine-tuning against SGA(+c) on small phantom hospitals that come one after another; draws what each lost.
+    """Compare fine-tuning with SGA(+c) on small phantom hospitals that come one after another; draw what each lost.
 
     Example: `smg demo --out demo`
     """
@@ -34,16 +38,16 @@ def demo(
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
 
-    plan = read_plan("demo").only(seeds=[seed])
+    plan = read_plan("demo").only(seeds=[SEEDS * seed + n for n in range(SEEDS)])
     (stream,) = plan.streams.values()
     make_phantoms(out / "sites", small=True, seed=seed, letters=[*stream.order, str(stream.unseen)], subjects=SUBJECTS)
     draw_sites(find_sites(out / "sites").values(), out / "sites.png", plain_tiles(Labels()), subjects=6)
     say(f"hospitals come in the order {' '.join(stream.order)}; {stream.unseen} is never seen")
-    work = Bench(plan, out / "runs", out / "sites", min(cores(), len(plan.methods)))
+    work = Bench(plan, out / "runs", out / "sites", min(cores(), len(plan.methods)), threads or 0)
     go_through(work)
     if work.failed:
         raise typer.Exit(1)
-    runs = [run for run in find_runs([out / "runs"]) if run.seed == seed]
+    runs = [run for run in find_runs([out / "runs"]) if run.seed in plan.seeds]
     draw_demo(runs, out / "sites", out / "demo.png")
     print("\n".join(sentences(runs)))
     write_report([out / "runs"], out / "report.html", pictures=True, data=out / "sites", say=say)
@@ -51,18 +55,18 @@ def demo(
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """What happened, in as many lines as there are runs and one more: numbers, and no judgement."""
-    from smg.report.demo import lost
+    """Return what happened, a line a method and one more: means over seeds, and no judgement."""
+    from smg.report.demo import by_method, lost, mean_dsc
 
     order, unseen = runs[0].results["stream"]["order"], runs[0].results["stream"]["unseen"]
     first, since = order[0], " and ".join(order[1:])
-    lines = []
-    for run in runs:
-        matrix = run.results["matrix"]["dsc"]
-        then, now = matrix[first][first], matrix[order[-1]][first]
-        kept = run.results["config"]["replay"]["subjects"]
-        means = f", with {kept} subjects of each hospital kept" if run.name != "finetune" else ""
+    lines, methods = [], by_method(runs)
+    for name, of in methods.items():
+        then, now = mean_dsc(of, first, first), mean_dsc(of, order[-1], first)
+        kept = of[0].results["config"]["replay"]["subjects"]
+        means = f", with {kept} subjects of each hospital kept" if name != "finetune" else ""
         course = f"learned {first} to a DSC of {100 * then:.1f} %; after {since}, {100 * now:.1f} %"
-        lines.append(f"{run.name}: {course}: {lost(then, now)}{means}.")
-    there = ", ".join(f"{run.name} {100 * run.results['matrix']['dsc'][order[-1]][unseen]:.1f} %" for run in runs)
-    return [*lines, f"On {unseen}, which neither had seen: {there}."]
+        lines.append(f"{name}: {course}: {lost(then, now)}{means}.")
+    there = ", ".join(f"{name} {100 * mean_dsc(of, order[-1], unseen):.1f} %" for name, of in methods.items())
+    seeds = len({run.seed for run in runs})
+    return [*lines, f"On {unseen}, which neither had seen: {there}.{f' Means over {seeds} seeds.' * (seeds > 1)}"]

@@ -28,24 +28,38 @@ Tile = tuple[Seen, int]  # a subject and one of its axial slices
 
 
 def draw_demo(runs: Sequence[Run], data: Path, path: Path) -> None:
-    """For each of two runs of one stream, one method each: contours on the first site; beneath, DSC round by round."""
-    if len({run.name for run in runs}) != len(runs) or len({run.stream for run in runs}) != 1:
-        raise SmgError("the demo's picture is of runs of one stream, one of each method")
+    """Draw, for each method of one stream, contours on the first site; beneath, DSC round by round.
+
+    Numbers are means over seeds; the contours are of the first seed.
+    """
+    if len({run.stream for run in runs}) != 1:
+        raise SmgError("the demo's picture is of runs of one stream")
     from matplotlib.figure import Figure
 
-    stream = runs[0].results["stream"]
+    stream, methods = runs[0].results["stream"], by_method(runs)
     first, last = stream["order"][0], len(stream["order"])
-    subjects = [contours(run.folder, data, first, (1, last)) for run in runs]
+    subjects = [contours(of[0].folder, data, first, (1, last)) for of in methods.values()]
     with drawing():
         figure: Any = Figure(figsize=(11, 9.8), facecolor="white")
         top, curves = figure.subfigures(2, 1, height_ratios=(6.8, 3.0))
-        blocks = top.subfigures(1, len(runs), squeeze=False)[0]
-        for block, run, seen in zip(blocks, runs, subjects, strict=True):
-            _draw_block(block, run, seen, last)
+        blocks = top.subfigures(1, len(methods), squeeze=False)[0]
+        for block, of, seen in zip(blocks, methods.values(), subjects, strict=True):
+            _draw_block(block, of, seen, last)
         _headline(top, stream)
-        _draw_both_curves(curves, runs, stream)
+        _draw_both_curves(curves, methods, stream)
         with replacing(path) as temporary:
             figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=150)
+
+
+def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Return the runs of each method, by seed."""
+    names = dict.fromkeys(run.name for run in runs)
+    return {name: sorted((run for run in runs if run.name == name), key=lambda run: run.seed) for name in names}
+
+
+def mean_dsc(runs: Sequence[Run], after: str, site: str) -> float:
+    """Return the mean over seeds of a site's DSC after the round of another."""
+    return sum(float(run.results["matrix"]["dsc"][after][site]) for run in runs) / len(runs)
 
 
 def tiles_of(subjects: Sequence[Seen], count: int = TILES) -> list[Tile]:
@@ -78,17 +92,18 @@ def _headline(figure: Any, stream: dict[str, Any]) -> None:
                   columnspacing=1.8, borderpad=0.45)  # fmt: skip
 
 
-def _draw_block(figure: Any, run: Run, subjects: Sequence[Seen], last: int) -> None:
-    """One method: its name, what it kept of the first site, and its tiles."""
+def _draw_block(figure: Any, runs: Sequence[Run], subjects: Sequence[Seen], last: int) -> None:
+    """Draw one method: its name, what it kept of the first site, and its tiles."""
+    run, order = runs[0], runs[0].results["stream"]["order"]
     name, does = NAMES.get(run.name, (run.name, ""))
     colour = looks(["finetune", "sga+c", run.name])[run.name].colour
-    before, end = (sum(seen.dsc(n) for seen in subjects) / len(subjects) for n in (1, last))
+    before, end = (mean_dsc(runs, after, order[0]) for after in (order[0], order[-1]))
     figure.text(0.045, 0.838, name, fontsize=13, weight="bold", color=colour, va="bottom")
     figure.text(0.045, 0.829, does, fontsize=8.5, color=FAINT, va="top")
     course = f"DSC {100 * before:.1f} % → {100 * end:.1f} %"
     figure.text(0.97, 0.838, course, fontsize=12, weight="bold", ha="right", va="bottom")
-    of = f"{len(subjects)} test subjects" if len(subjects) > 1 else "the test subject"
-    figure.text(0.97, 0.829, f"{lost(before, end)}; {of}, in 3-D", fontsize=8.5, color=FAINT, va="top", ha="right")
+    seeds = f"{len(runs)} seeds" if len(runs) > 1 else "one seed"
+    figure.text(0.97, 0.829, f"{lost(before, end)}; mean of {seeds}", fontsize=8.5, color=FAINT, va="top", ha="right")
     axes = figure.subplots(2, 2, gridspec_kw={"left": 0.045, "right": 0.97, "bottom": 0.03, "top": 0.765,
                                               "wspace": 0.04, "hspace": 0.1})  # fmt: skip
     for axis, (seen, number) in zip(axes.flat, tiles_of(subjects), strict=True):
@@ -126,18 +141,18 @@ def draw_tile(axis: Any, seen: Seen, number: int, after: int, end: int) -> None:
     axis.set_axis_off()
 
 
-def _draw_both_curves(figure: Any, runs: Sequence[Run], stream: dict[str, Any]) -> None:
+def _draw_both_curves(figure: Any, methods: dict[str, list[Run]], stream: dict[str, Any]) -> None:
     sites = [(stream["order"][0], "Memory: DSC on site {}, the first it learned")]
     if stream["unseen"]:
         sites.append((stream["unseen"], "Generalisation: DSC on site {}, which it never saw"))
     axes = figure.subplots(1, len(sites), squeeze=False, sharey=True, gridspec_kw={
         "left": 0.06, "right": 0.985, "bottom": 0.15, "top": 0.87, "wspace": 0.07})[0]  # fmt: skip
-    style = looks(["finetune", "sga+c", *(run.name for run in runs)])
+    style = looks(["finetune", "sga+c", *methods])
     for axis, (site, title) in zip(axes, sites, strict=True):
-        made: dict[str, Curve] = {run.name: curve_of([run], site) for run in runs}
+        made: dict[str, Curve] = {name: curve_of(of, site) for name, of in methods.items()}
         draw_curves(axis, made, style, stream["order"], legend=False)
         axis.set_title(title.format(site), fontsize=10.5)
     axes[0].set_ylim(min(axes[0].get_ylim()[0], 50.0), 100)
     for axis in axes[1:]:
         axis.set_ylabel("")
-    axes[-1].legend(loc="best", labels=[NAMES.get(run.name, (run.name,))[0] for run in runs])
+    axes[-1].legend(loc="best", labels=[NAMES.get(name, (name,))[0] for name in methods])

@@ -104,7 +104,8 @@ def contours(
 def evaluated_cases(run_folder: Path, site: str) -> list[str]:
     """The subjects of a site that a run was tested on."""
     try:
-        rows = json.loads((run_folder / "results.json").read_text())["subjects"]
+        results = json.loads((run_folder / "results.json").read_text())
+        rows = [row for row in results["subjects"] if row.get("part") in (None, results.get("part"))]
     except (OSError, ValueError, KeyError):
         raise SmgError(f"{run_folder}: no results of a finished run there; finish it with `smg run`") from None
     return list(dict.fromkeys(str(row["subject"]) for row in rows if row["site"] == site))

@@ -24,7 +24,8 @@ INK, FAINT, GRID = "#1b1f24", "#59616b", "#d5d9de"  # text, lesser text, lines o
 LINES_CHOSEN = ("sga+c", "finetune")  # the paper's own and the one it is measured against keep their colours
 
 # Over a grey scan: the truth, the contour right after the site was learned, and the contour at the end.
-TRUTH, AFTER, END = "#ffffff", "#56b4e9", "#ff7f0e"
+# None of these is a method's colour.
+TRUTH, AFTER, END = "#ffffff", "#f0e442", "#ff5fd2"
 
 
 @dataclass(frozen=True)
