@@ -51,4 +51,6 @@ def _shown(value: object) -> str:
     """As it would be written in YAML, or nearly."""
     if isinstance(value, BaseModel):
         return "any" if "classes" in type(value).model_fields else "off"
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return "-" if value is None or value == {} else str(value).lower() if isinstance(value, bool) else str(value)

@@ -95,7 +95,7 @@ def test_the_answer_comes_first_in_the_paper_s_form(whole: tuple[Path, Path]) ->
     answer = between(page, "answer", "glance")
     assert f"<b>{mean:.1f}</b>" in answer
     assert "In memory sga+c has the highest mean" in answer
-    assert "a[T][unseen] - a[T+1][unseen]" in answer  # the formula, on hover and below
+    assert "a[T][unseen] - a[T+1][unseen], over its test part" in answer  # the formula, on hover and below
     assert page.index("Did it forget?") < page.index("Does it work elsewhere?") < page.index('id="answer"')
     latex, csv = str(script(page, "latex")), str(script(page, "csv"))
     assert latex.startswith(r"\begin{tabular}")
