@@ -1,4 +1,4 @@
-"""What windows cost: drawing a batch of them beside a step, and laying them over slices beside the network's own passes.
+"""What windows cost: drawing a batch beside a step, and laying them over slices beside the network's own passes.
 
     python benchmarks/windows.py [--size 96] [--width 8] [--depth 4] [--json]
 
@@ -90,13 +90,14 @@ def sliding(network: torch.nn.Module, options: Preparation, repeats: int) -> dic
     for name, side in (("nine windows a slice", 2 * options.size), ("one window a slice", options.size)):
         images, rows = torch.randn(8, 1, side, side), []
 
-        def bare(images: torch.Tensor = images) -> None:
+        made = [windows for _, windows in passes(images, options, WINDOWS_AT_ONCE)]
+
+        def bare(made: list[torch.Tensor] = made) -> None:
             with undisturbed(network):
                 for windows in made:
                     network(windows)
 
         for _ in range(repeats + 1):
-            made = [windows for _, windows in passes(images, options, WINDOWS_AT_ONCE)]
             whole = seconds(lambda i=images: class_scores(network, i, options))  # type: ignore[misc]
             rows.append(whole / seconds(bare) - 1)
         found[f"prediction beyond its passes, {name}"] = spread(rows[1:])

@@ -155,4 +155,5 @@ def _draw_both_curves(figure: Any, methods: dict[str, list[Run]], stream: dict[s
     axes[0].set_ylim(min(axes[0].get_ylim()[0], 50.0), 100)
     for axis in axes[1:]:
         axis.set_ylabel("")
-    axes[-1].legend(loc="best", labels=[NAMES.get(name, (name,))[0] for name in methods])
+    lines, names = axes[-1].get_legend_handles_labels()
+    axes[-1].legend(lines, [NAMES.get(name, (name,))[0] for name in names], loc="best")

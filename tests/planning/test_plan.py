@@ -121,7 +121,9 @@ def test_faults_are_refused_or_left_out(tmp_path: Path) -> None:
 
 
 def test_steps_are_timed_for_real() -> None:
-    config = configuration({"preparation": {"size": 16, "spacing": 1.0}, "network": {"width": 4, "depth": 2}, "batch": 2})
+    config = configuration(
+        {"preparation": {"size": 16, "spacing": 1.0}, "network": {"width": 4, "depth": 2}, "batch": 2}
+    )
     cost = cost_of(config, 32)
     assert cost.seconds > 0
     assert cost.parameters > 1000

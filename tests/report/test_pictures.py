@@ -14,7 +14,7 @@ from smg.report.collect import collect
 from smg.report.demo import draw_demo, tiles_of
 from smg.report.gallery import exemplar_pictures, gallery, outlines, path_of, ranked_cases
 from smg.report.pictures import contours
-from smg.report.runs import find_runs
+from smg.report.runs import Run, find_runs
 from smg.report.viewer import grey_levels, nifti
 from smg.sites.volume import read_volume
 from tests.learner.streams import tiny_stream, write_sites
@@ -120,7 +120,8 @@ def test_the_demo_s_picture(bench: tuple[Path, Path], tmp_path: Path) -> None:
     runs = find_runs([folder])
     draw_demo(runs, data, tmp_path / "demo.png")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(SmgError, match="one of each method"):
-        draw_demo([runs[0], runs[0]], data, tmp_path / "demo.png")
+    turned = Run(runs[1].folder, runs[1].results | {"stream": {"order": ["B", "A"], "unseen": "C"}})
+    with pytest.raises(SmgError, match="one stream"):
+        draw_demo([runs[0], turned], data, tmp_path / "demo.png")
     tiles = tiles_of(contours(runs[0].folder, data, "A", (1,)))
     assert len(tiles) == len({number for _, number in tiles}) == 4
