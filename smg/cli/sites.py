@@ -59,7 +59,13 @@ def show(
     augment: Annotated[
         str | None, typer.Option(metavar="PRESET", help="Draw what the network sees, augmented: `mild` or `strong`.")
     ] = None,
-    size: Annotated[int, typer.Option(help="With --augment: rows and columns of a prepared slice.", min=16)] = 192,
+    size: Annotated[int, typer.Option(help="With --augment: rows and columns that the network sees.", min=16)] = 192,
+    spacing: Annotated[
+        float | None, typer.Option(help="With --augment: mm between pixels. [default: slices resized to the size]")
+    ] = None,
+    view: Annotated[
+        float | None, typer.Option("--field", help="With --spacing: mm of the slice's centre. [default: all of it]")
+    ] = None,
     labels: LabelWords = None,
     seed: Annotated[int, typer.Option(help="With --augment: another seed, other draws.", min=0)] = 0,
 ) -> None:
@@ -75,7 +81,8 @@ def show(
     if not sites:
         raise SmgError(f"{data}: no subject has both an image and a mask; `smg sites check` says more")
     if augment:
-        draw_sites(sites, out, augmented_tiles(augment, Preparation(size=size, labels=parsed), subjects - 1, seed), 1)
+        options = Preparation(size=size, spacing=spacing, field=view, labels=parsed)
+        draw_sites(sites, out, augmented_tiles(augment, options, subjects - 1, seed), 1)
     else:
         draw_sites(sites, out, plain_tiles(parsed), subjects)
     print(f"Drawn: {out}")
