@@ -25,7 +25,7 @@ import math
 import random
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def compare(run: Run, sites: Mapping[str, Site], seconds: float, plan: str | Non
         torch.manual_seed(config.seed)
         peer = Peer.of(plans)
         steps = peer.train(seconds, Progress(seconds))
-        print(f"{steps} steps, {seconds / steps:.2f} s a step; predicting {len(tested)} subjects", flush=True)
+        print(f"{steps} steps, {seconds / steps:.2f} s a step", flush=True)
         theirs = {"mirrored": evaluate(peer, True, tested, config), "plain": evaluate(peer, False, tested, config)}
     scores = {f"ours, {run.name}": score(run, ours)} | {f"nnU-Net, {way}": score(run, of) for way, of in theirs.items()}
     figures = {"nnunet": VERSION, "plan": in_words(plans), "why": why, "seconds": seconds, "steps": steps}
@@ -137,10 +137,11 @@ class Progress:
             self.next = spent + EVERY
 
 
-def evaluate(peer: Peer, mirroring: bool, tested: Iterable[Subject], config: LearnerConfig) -> list[Row]:
+def evaluate(peer: Peer, mirroring: bool, tested: Sequence[Subject], config: LearnerConfig) -> list[Row]:
     """Predict and measure every subject, as `smg.evaluation` does with our networks."""
     predict, rows = peer.predictor(mirroring), []
-    for subject in tested:
+    for count, subject in enumerate(tested, start=1):
+        print(f"predicting subject {count} of {len(tested)}", file=sys.stderr, flush=True)
         mask = predict(read_volume(subject.image))
         mask = keep_largest(mask) if config.largest_component else mask
         found = Evaluated(subject.case, by_class(mask, read_volume(subject.mask), config.preparation))

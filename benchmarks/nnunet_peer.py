@@ -35,7 +35,7 @@ VERSION = "2.8.1"
 REQUIREMENTS = f"""nnunetv2=={VERSION} batchgenerators==0.25.5 batchgeneratorsv2==0.3.6 acvl-utils==0.2.6
     dynamic-network-architectures==0.4.4 blosc2==4.14.1 connected-components-3d==4.1.1 numexpr==2.14.2
     msgpack==1.2.4 ndindex==1.10.1 httpx==0.28.1 cloudpickle==3.1.2 scikit-learn==1.9.1 joblib==1.6.0
-    threadpoolctl==3.8.0 narwhals==2.28.0 pandas==3.1.1 seaborn==0.13.2 tqdm==4.70.1 einops==0.8.2 future==1.0.0"""
+    threadpoolctl==3.8.0 narwhals==2.28.0 pandas==3.1.1 seaborn==0.13.2 tqdm==4.70.1"""
 DATASET = "Dataset001_pooled"
 PROBE = 4  # slices of the batch by which a step of a plan is timed
 Plans = dict[str, Any]  # nnU-Net's plans.json
