@@ -1,5 +1,7 @@
 """The gradient oracle: g(Θ; B), the gradient at any Θ of the mean loss over a batch, answered by this process.
 
+`Gradient` is what a method sees of it, `GradientSource` what a training step needs, `Oracle` the one of this process.
+
 The network is never disturbed. It is called as a function of Θ, so a pass at shifted parameters leaves its own where
 they are; and buffers (the running statistics of batch norm) move only in a real pass, which is one at the network's own
 Θ, never in a virtual one. A parameter that got no gradient counts as zeros.
@@ -11,9 +13,9 @@ processes with a batch each equal one process with N times the batch.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import torch
 import torch.distributed as distributed
@@ -24,31 +26,40 @@ from smg.allocator import keep_freed_memory
 from smg.errors import SmgError
 from smg.gradients.compiled import compiled, told_of_compiler
 from smg.gradients.flat import flatten, pieces, trainable
-from smg.networks.loss import segmentation_loss
+from smg.networks.loss import Loss, Outputs, dice_ce, name_of
 from smg.prepare.batches import Batch
 from smg.prepare.slices import Samples
 from smg.randomness import digest
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # logits, labels -> one loss a sample
 Precision = Literal["float32", "bfloat16"]
+Scale = Callable[[Tensor], Tensor]  # g -> g / (√v̂ + ε), the outer optimiser's
+Asked: TypeAlias = tuple[Tensor, Batch] | tuple[Tensor, Batch, Loss | None]
 
 
 class Gradient(Protocol):
     """All that a method knows of who answers."""
 
-    def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
-        """g(Θ; B)."""
+    def __call__(self, theta: Tensor, batch: Batch, loss: Loss | None = None) -> Tensor:
+        """Return g(Θ; B), of the segmentation loss or of another one."""
 
-    def linear(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """g(Θ; B), and v -> H(Θ; B) v, the product with the Hessian."""
+    def several(self, asked: Sequence[Asked]) -> list[Tensor]:
+        """Return the gradients of several (Θ, B) or (Θ, B, loss), none of which depends on another's answer.
+
+        The same as one call for each; who answers from far away needs one journey for all of them.
+        """
+
+    def linear(
+        self, theta: Tensor, batch: Batch, loss: Loss | None = None
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """Return g(Θ; B), and v -> H(Θ; B) v, the product with the Hessian."""
 
     def preconditioned(self, gradient: Tensor) -> Tensor:
-        """The gradient as the outer optimiser scales it: g / (√v̂ + ε)."""
+        """Return the gradient as the outer optimiser scales it: g / (√v̂ + ε)."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What one pass told: kept for the step's report."""
+    """What one pass gave: kept for the step's report."""
 
     batch: str
     virtual: bool  # at shifted parameters
@@ -56,22 +67,37 @@ class Answer:
     gradient: Tensor
 
 
+class GradientSource(Gradient, Protocol):
+    """All that a training step needs of who answers: this process, the ranks of a job, or hospitals."""
+
+    theta: Tensor  # Θ itself: a pass at any other vector is virtual
+    answers: list[Answer]  # of this iteration, in the order in which they were asked for
+    products: list[tuple[str, Tensor]]  # with the Hessian, and of which batch
+
+    def at(self, *place: int, scale: Scale | None = None, report: bool = True) -> None:
+        """Begin the iteration at (seed, round, number), with the optimiser's scale for preconditioned inner steps.
+
+        Without `report` no answer is kept: a pass over a whole site would fill the memory with them.
+        """
+
+
 @dataclass
 class Oracle:
     """g(Θ; B) from a network and a loss, on the network's device."""
 
     network: nn.Module
-    loss: Loss = segmentation_loss
+    loss: Loss = dice_ce  # the segmentation loss: asked for where no other is
     micro_batch: int | None = None  # rows that fit in memory at once; more are done in turns, as by as many processes
     precision: Precision = "float32"  # of the passes, on a GPU; Θ and gradients stay as they are
     compile: bool = False  # the passes' kernels fused by torch.compile; Hessian products stay as they are
-    scale: Callable[[Tensor], Tensor] | None = None  # the optimiser's, for preconditioned inner steps
     place: tuple[int, ...] = (0, 0, 0)  # (seed, round, iteration): what dropout draws from
     answers: list[Answer] = field(default_factory=list)
     products: list[tuple[str, Tensor]] = field(default_factory=list)  # with the Hessian, and of which batch
     theta: Tensor = field(init=False)  # the network's own
 
     def __post_init__(self) -> None:
+        self._scale: Scale | None = None
+        self._reports, self._passes = True, 0
         self.theta = flatten(self.network)
         if self.precision != "float32" and self.theta.device.type == "cpu":
             raise SmgError(f"precision {self.precision} is for a GPU; on a CPU use float32")  # some CPUs would crash
@@ -85,37 +111,44 @@ class Oracle:
             list(self.network.named_parameters())
         )
 
-    def at(self, *place: int) -> None:
-        """Begin an iteration."""
+    def at(self, *place: int, scale: Scale | None = None, report: bool = True) -> None:
         self.place, self.answers, self.products = place, [], []
+        self._scale, self._reports, self._passes = scale, report, 0
 
-    def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
-        leaves, total, loss = self._leaves(theta), None, theta.new_zeros(())
+    def __call__(self, theta: Tensor, batch: Batch, loss: Loss | None = None) -> Tensor:
+        leaves, total, value = self._leaves(theta), None, theta.new_zeros(())
         for samples, first, weight in self._turns(batch):
-            share = self._loss(self._forward, leaves, samples, first, virtual=theta is not self.theta) * weight
+            share = self._mean_loss(self._forward, leaves, samples, first, theta is not self.theta, loss) * weight
             gradient = _gradient(share, leaves)
-            total, loss = gradient if total is None else total.add_(gradient), loss + share.detach()
-        return self._agreed(torch.zeros_like(theta) if total is None else total, loss, batch, theta)
+            total, value = gradient if total is None else total.add_(gradient), value + share.detach()
+        return self._agreed(torch.zeros_like(theta) if total is None else total, value, _label(batch, loss), theta)
 
-    def linear(self, theta: Tensor, batch: Batch) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        leaves, total, loss = self._leaves(theta), torch.zeros_like(theta), theta.new_zeros(())
+    def several(self, asked: Sequence[Asked]) -> list[Tensor]:
+        return [self(*one) for one in asked]
+
+    def linear(
+        self, theta: Tensor, batch: Batch, loss: Loss | None = None
+    ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        leaves, total, value = self._leaves(theta), torch.zeros_like(theta), theta.new_zeros(())
         for samples, first, weight in self._turns(batch):
-            share = self._loss(self.network, leaves, samples, first, virtual=theta is not self.theta) * weight
-            total, loss = total + _gradient(share, leaves, create_graph=True), loss + share.detach()
+            share = self._mean_loss(self.network, leaves, samples, first, theta is not self.theta, loss) * weight
+            total, value = total + _gradient(share, leaves, create_graph=True), value + share.detach()
 
         def hessian(vector: Tensor) -> Tensor:
             mine = torch.zeros_like(vector)  # of a process that has no row of this batch
             if total.requires_grad:
                 mine = _gradient(total, leaves, vector, retain_graph=True)
-            self.products.append((batch.name, _summed(mine)))
-            return self.products[-1][1]
+            summed = _summed(mine)
+            if self._reports:
+                self.products.append((_label(batch, loss), summed))
+            return summed
 
-        return self._agreed(total.detach(), loss, batch, theta), hessian
+        return self._agreed(total.detach(), value, _label(batch, loss), theta), hessian
 
     def preconditioned(self, gradient: Tensor) -> Tensor:
-        if self.scale is None:
+        if self._scale is None:
             raise ValueError("a preconditioned inner step needs the outer optimiser's scale")
-        return self.scale(gradient)
+        return self._scale(gradient)
 
     def _turns(self, batch: Batch) -> Iterator[tuple[Samples, int, float]]:
         """This process's rows, as many at a time as fit: the first one's number, the weight in the mean over all."""
@@ -130,26 +163,53 @@ class Oracle:
         """Θ cut into parameters, as the leaves of a graph: the network's own where Θ is its own."""
         if theta is self.theta:
             return dict(self._own)
-        return {name: piece.requires_grad_() for name, piece in pieces(self._own, theta.detach()).items()}
+        return {name: piece.requires_grad_() for name, piece in self._pieces(theta).items()}
 
-    def _loss(
-        self, forward: nn.Module, leaves: dict[str, Tensor], samples: Samples, first: int, virtual: bool
+    def _pieces(self, theta: Tensor) -> dict[str, Tensor]:
+        return pieces(self._own, theta.detach())
+
+    def _mean_loss(
+        self,
+        forward: nn.Module,
+        leaves: dict[str, Tensor],
+        samples: Samples,
+        first: int,
+        virtual: bool,
+        loss: Loss | None,
     ) -> Tensor:
         """The mean loss over the samples, as a function of Θ."""
         images = samples.images.to(self.theta.device, self.theta.dtype, non_blocking=True)
         labels = samples.labels.to(self.theta.device, non_blocking=True)
+
+        def other(theta: Tensor) -> Tensor:
+            with torch.no_grad():
+                return self._logits(forward, self._pieces(theta), images, first, virtual=True)
+
+        logits = self._logits(forward, leaves, images, first, virtual)
+        values = (loss or self.loss)(Outputs(logits, labels, other))
+        if values.shape != labels.shape[:1]:
+            raise SmgError(
+                f"loss {name_of(loss or self.loss)}: gives a tensor of shape {list(values.shape)} for "
+                f"{len(labels)} samples; give one value for each"
+            )
+        return values.mean()
+
+    def _logits(
+        self, forward: nn.Module, leaves: dict[str, Tensor], images: Tensor, first: int, virtual: bool
+    ) -> Tensor:
+        """The network's outputs; those of any Θ in one pass draw the same, so that equal Θ give equal outputs."""
         half = torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16")
         with self._drawing(first), half, told_of_compiler() if self.compile else contextlib.nullcontext():
-            if virtual:  # statistics may move in copies only
-                given = leaves | {name: buffer.clone() for name, buffer in self._buffers.items()}
-                if forward is not self.network:
-                    given = {f"_orig_mod.{name}": tensor for name, tensor in given.items()}
-                logits = functional_call(forward, given, (images,), tie_weights=self._tied)
-            else:
-                logits = forward(images)
-        return self.loss(logits, labels).mean()
+            if not virtual:
+                logits: Tensor = forward(images)
+                return logits
+            # Statistics may move in copies only.
+            given = leaves | {name: buffer.clone() for name, buffer in self._buffers.items()}
+            if forward is not self.network:
+                given = {f"_orig_mod.{name}": tensor for name, tensor in given.items()}
+            return functional_call(forward, given, (images,), tie_weights=self._tied)
 
-    def _agreed(self, gradient: Tensor, loss: Tensor, batch: Batch, theta: Tensor) -> Tensor:
+    def _agreed(self, gradient: Tensor, loss: Tensor, label: str, theta: Tensor) -> Tensor:
         """Sum over processes, in one all-reduce, and keep what the report needs."""
         virtual = theta is not self.theta
         if distributed.is_initialized():
@@ -157,7 +217,9 @@ class Oracle:
             gradient, loss = both[:-1], both[-1]
             if not virtual:
                 self._average_buffers()
-        self.answers.append(Answer(batch.name, virtual, loss, gradient))
+        self._passes += 1
+        if self._reports:
+            self.answers.append(Answer(label, virtual, loss, gradient))
         return gradient
 
     def _average_buffers(self) -> None:
@@ -170,13 +232,18 @@ class Oracle:
     def _drawing(self, first: int) -> Iterator[None]:
         """Dropout and the like draw from torch's global generator: seed it by place, pass and row, and put it back."""
         devices = [self.theta.device] if self.theta.device.type == "cuda" else []
-        seed = digest("dropout", *self.place, len(self.answers), first) >> 1
+        seed = digest("dropout", *self.place, self._passes, first) >> 1
         with torch.random.fork_rng(devices=devices):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed would note its caller for a GPU that is not
             for device in devices:
                 with torch.cuda.device(device):
                     torch.cuda.manual_seed(seed)
             yield
+
+
+def _label(batch: Batch, loss: Loss | None) -> str:
+    """The batch's name in a report; where the loss is not the segmentation loss, that of the loss too."""
+    return batch.name if loss is None else f"{batch.name} ({name_of(loss)})"
 
 
 def _gradient(

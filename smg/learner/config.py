@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validat
 from smg.gradients.optimiser import OptimiserConfig
 from smg.methods import Recipe, recipe
 from smg.networks.config import NetworkConfig
+from smg.networks.loss import Loss, find_loss
 from smg.prepare.effects import Augmentation
 from smg.prepare.options import Preparation
 from smg.replay.selection import known
@@ -38,6 +39,10 @@ class LearnerConfig(BaseModel):
 
     method: str = Field("sga+c", description="a method's name; +c for the comprehensive replay buffer")
     options: dict[str, Any] = Field(default_factory=dict, description="the method's own hyper-parameters")
+    loss: str = Field(
+        "dice+ce", description="segmentation loss: dice+ce, dice+focal, a class of monai.losses, mine.py:mine"
+    )
+    loss_options: dict[str, Any] = Field(default_factory=dict, description="the loss's own options")
     iterations: int = Field(20_000, ge=1, description="iterations of a round")
     batch: int = Field(5, ge=1, description="slices of an incoming batch")
     seed: int = Field(0, ge=0, description="of the split, the first weights, the batches and the augmentation")
@@ -80,6 +85,7 @@ class LearnerConfig(BaseModel):
         """Before a round, not after it; but a model can be looked at where a method of someone's own is not at hand."""
         if not (info.context or {}).get("opened"):
             known(self.recipe().policy)
+            self.segmentation_loss()
         return self
 
     def with_channels(self, names: Sequence[str]) -> LearnerConfig:
@@ -88,6 +94,10 @@ class LearnerConfig(BaseModel):
             return self
         preparation = self.preparation.model_copy(update={"channels": tuple(names)})
         return LearnerConfig.model_validate(self.model_dump() | {"preparation": preparation.model_dump()})
+
+    def segmentation_loss(self) -> Loss:
+        """The loss that `grad` is of where a method asks for no other."""
+        return find_loss(self.loss, self.loss_options, self.network.classes)
 
     def recipe(self) -> Recipe:
         """The method with its options, and the policy that fills its buffer."""

@@ -28,11 +28,13 @@ def configuration(*layers: Tree) -> LearnerConfig:
 
 
 def laid(*layers: Tree) -> Tree:
-    """Later layers over earlier ones, key by key; with another method the options of the one before go."""
+    """Later layers over earlier ones, key by key; with another method or loss the options of the one before go."""
     whole: Tree = {}
     for layer in layers:
         if "method" in whole and _plain(layer.get("method", whole["method"])) != _plain(whole["method"]):
             whole.pop("options", None)
+        if layer.get("loss", whole.get("loss")) != whole.get("loss"):
+            whole.pop("loss_options", None)
         whole = over(whole, layer)
     return whole
 

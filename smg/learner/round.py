@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from smg.errors import SmgError, Stopped
 from smg.evaluation.subjects import prepared_dice
 from smg.gradients.optimiser import Optimiser
-from smg.gradients.oracle import Oracle
+from smg.gradients.oracle import GradientSource, Oracle
 from smg.learner.config import LearnerConfig
 from smg.methods import Step, take_step
 from smg.prepare.batches import Iteration
@@ -22,6 +22,18 @@ from smg.prepare.cache import Prepared
 from smg.prepare.slices import Slices
 
 Told = Callable[[int, Step], None]
+Answering = Callable[[nn.Module, LearnerConfig], GradientSource]  # who answers `grad`, made for a round's network
+
+
+def this_process(network: nn.Module, config: LearnerConfig) -> GradientSource:
+    """Return an oracle of this process, or of its share where it is one of a data-parallel job."""
+    return Oracle(
+        network,
+        loss=config.segmentation_loss(),
+        micro_batch=config.micro_batch,
+        precision=config.precision,
+        compile=config.compile,
+    )
 
 
 class Diverged(SmgError):
@@ -55,13 +67,12 @@ class Training:
     validation: Sequence[Prepared]
     replay: Sequence[Sequence[Prepared]]  # exemplars, site by site
     moments: dict[str, Tensor] | None = None  # the optimiser's, where it is kept between rounds
+    answering: Answering = this_process
 
     def __post_init__(self) -> None:
         config = self.config
         self.method = config.recipe().method
-        self.oracle = Oracle(
-            self.network, micro_batch=config.micro_batch, precision=config.precision, compile=config.compile
-        )
+        self.oracle = self.answering(self.network, config)
         self.opt = Optimiser(self.oracle.theta, config.optimiser)
         if self.moments:
             self.opt.load(self.moments)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
-from hashlib import sha256
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import torch
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from torch import Tensor
 
-from smg.errors import Misuse, SmgError, validation_line
+from smg.errors import Misuse, validation_line
 from smg.gradients.oracle import Gradient
 from smg.prepare.batches import Batch, Iteration
+from smg.registry import Registry
 
 Opt = Callable[[Tensor, Tensor], Tensor]  # opt(Θ, g): one step of the outer optimiser
 
@@ -82,8 +78,7 @@ class Meta(Method):
 
 
 ANY = ConfigDict(arbitrary_types_allowed=True)  # a method of one's own may have fields of any kind
-METHODS: dict[str, type[Method]] = {}
-_OWN: dict[Path, dict[str, type[Method]]] = {}  # file -> what it registers
+METHODS: Registry[type[Method]] = Registry("method")
 M = TypeVar("M", bound=type[Method])
 
 
@@ -91,8 +86,8 @@ def register(name: str) -> Callable[[M], M]:
     """Make a method known under a name: `@register("mine")` above a dataclass that has `direction`."""
 
     def known(method: M) -> M:
+        METHODS.add(name, method)
         method.name = name
-        METHODS[name] = method
         return method
 
     return known
@@ -106,39 +101,13 @@ class Recipe:
     policy: str
 
 
-def _own(path: Path) -> dict[str, type[Method]]:
-    """The methods that a file registers; it is run once."""
-    where = path.resolve()
-    if where in _OWN:
-        return _OWN[where]
-    if path.suffix != ".py" or not path.is_file():
-        raise SmgError(f"{path}: no such file of methods; a method of your own is named as mine.py:mine")
-    spec = spec_from_file_location(f"smg_own_{path.stem}_{sha256(str(where).encode()).hexdigest()[:8]}", where)
-    assert spec is not None  # it ends in .py
-    assert spec.loader is not None
-    module, before = module_from_spec(spec), dict(METHODS)
-    sys.modules[spec.name] = module  # where dataclasses look up what annotations name
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise SmgError(f"{path}: {type(error).__name__}: {error}") from error
-    _OWN[where] = {name: method for name, method in METHODS.items() if before.get(name) is not method}
-    return _OWN[where]
-
-
 def recipe(name: str, **options: Any) -> Recipe:
     """The method of that name; `+c` behind it asks for the comprehensive replay buffer, as in `sga+c`.
 
     A method of your own is named with its file: `mine.py:mine`.
     """
-    file, _, known = name.rpartition(":")
-    methods = METHODS | (_own(Path(file)) if file else {})
-    plain = known.removesuffix("+c")
-    if plain not in methods:
-        close = get_close_matches(plain, methods, n=1)
-        meant = f"did you mean {close[0]}? It is one of" if close else "it is one of"
-        raise Misuse(f"no method {name!r}; {meant} {', '.join(methods)}, and NAME+c for the comprehensive buffer")
-    method = methods[plain](**_checked(methods[plain], options))
+    kind = METHODS.find(name.removesuffix("+c"), more=", and NAME+c for the comprehensive buffer")
+    method = kind(**_checked(kind, options))
     return Recipe(method, "comprehensive" if name.endswith("+c") else "representative")
 
 

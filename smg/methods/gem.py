@@ -28,8 +28,8 @@ class GEM(Method):
     ridge: float = 1e-3
 
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
-        g = grad(theta, batches.incoming)
-        memory = torch.stack([grad(theta, p_k) for p_k in batches.exemplars])
+        g, *of_sites = grad.several([(theta, batch) for batch in (batches.incoming, *batches.exemplars)])
+        memory = torch.stack(of_sites)
         exact = memory.double()
         products = (exact @ g.double()).cpu().numpy()
         if (products >= 0).all():

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from smg.gradients.optimiser import Optimiser
-from smg.gradients.oracle import Oracle
+from smg.gradients.oracle import GradientSource
 from smg.methods.base import Method
 from smg.prepare.batches import Iteration
 
@@ -34,7 +34,7 @@ class Step:
         return asdict(self)
 
 
-def take_step(method: Method, oracle: Oracle, opt: Optimiser, batches: Iteration) -> Step:
+def take_step(method: Method, oracle: GradientSource, opt: Optimiser, batches: Iteration) -> Step:
     """Θ ← the method's update of it; the network's parameters move with Θ.
 
     A FloatingPointError names the first thing on the way that is no number: a loss, a gradient or a Hessian product, at
@@ -46,15 +46,14 @@ def take_step(method: Method, oracle: Oracle, opt: Optimiser, batches: Iteration
         handed.append(gradient)
         return opt(theta, gradient)
 
-    oracle.at(batches.seed, batches.round, batches.number)
-    oracle.scale = opt.scale
+    oracle.at(batches.seed, batches.round, batches.number, scale=opt.scale)
     moved = method.update(oracle.theta, oracle, noted, batches)
     if moved is not oracle.theta:
         oracle.theta.copy_(moved)
     return _report(oracle, handed)
 
 
-def _report(oracle: Oracle, handed: list[Tensor]) -> Step:
+def _report(oracle: GradientSource, handed: list[Tensor]) -> Step:
     told: dict[str, int] = {}
     answers = oracle.answers
     for number, answer in enumerate(answers):  # of two gradients of one batch, the one at Θ itself counts
@@ -86,7 +85,12 @@ def _square(vector: Tensor) -> Tensor:
 
 
 def _require_numbers(
-    oracle: Oracle, losses: list[float], norms: list[float], curved: list[float], directions: list[float], spread: float
+    oracle: GradientSource,
+    losses: list[float],
+    norms: list[float],
+    curved: list[float],
+    directions: list[float],
+    spread: float,
 ) -> None:
     """In the order in which they came about: the first that is no number is where it began."""
     for answer, loss, norm in zip(oracle.answers, losses, norms, strict=True):

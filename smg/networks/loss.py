@@ -1,15 +1,130 @@
-"""Dice + cross-entropy, one value a sample: the loss of a batch is their mean, so gradients of disjoint batches add."""
+"""Losses: functions of the network's outputs with one value a sample, so that gradients of disjoint batches add.
+
+The segmentation loss is chosen by name (`find_loss`): `dice+ce`, `dice+focal`, a class of `monai.losses`, or one of a
+user's own, `mine.py:mine`. A method may ask for any other loss beside it, which may also look at what another Θ gives
+for the same rows, and at the outputs stored with them (`Outputs`).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from smg.errors import Misuse, SmgError
+from smg.registry import Registry
+
 # One pixel. A slice without foreground then costs p / (p + 1) for p pixels predicted there, and its gradient pushes
 # them away; at the usual 1e-5 that cost is 1 for all p, with no gradient until p is nearly gone. Where the prostate
 # covers hundreds of pixels one more is not seen.
 SMOOTH = 1.0
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a loss may look at, all of it of the same rows with the same augmentation.
+
+    logits: the network's outputs at Θ, [B, K, H, W]; what a loss is differentiated through.
+    labels: class indices, [B, H, W].
+    """
+
+    logits: Tensor
+    labels: Tensor
+    _other: Callable[[Tensor], Tensor] | None = None
+    _stored: Tensor | None = None
+
+    def at(self, theta: Tensor) -> Tensor:
+        """Return the logits of another Θ, without a gradient.
+
+        Dropout drops the same and batch norm sees the same rows as at Θ: at equal parameters the two are equal.
+        """
+        if self._other is None:
+            raise ValueError("nobody here can pass these rows through the network again")
+        return self._other(theta)
+
+    @property
+    def stored(self) -> Tensor:
+        """The outputs stored when these exemplars were chosen, [B, K, H, W], moved as the augmentation moves pixels."""
+        if self._stored is None:
+            raise SmgError(
+                "no outputs are stored with these rows; a method that asks for them says `stores_outputs = True`, and "
+                "exemplars kept before it did have none"
+            )
+        return self._stored
+
+
+Loss = Callable[[Outputs], Tensor]  # one value a sample, [B]
+F = TypeVar("F", bound=Callable[..., Tensor])
+LOSSES: Registry[Callable[..., Tensor]] = Registry("loss")
+
+
+def loss(name: str) -> Callable[[F], F]:
+    """Make a loss known under a name: `@loss("mine")` above a function of `Outputs`, with options behind it if any."""
+    return partial(LOSSES.add, name)
+
+
+def find_loss(name: str, options: dict[str, Any], classes: int = 2) -> Loss:
+    """Return the loss of that name with its options; one that does not fit is refused, by a trial on a small sample."""
+    if ":" in name or name in LOSSES:
+        made: Loss = partial(LOSSES.find(name), **options) if options else LOSSES.find(name)
+    else:
+        from smg.networks.monai_loss import monai_loss  # MONAI takes seconds to import
+
+        made = monai_loss(name, options)
+    _try(name, made, classes)
+    return made
+
+
+def _try(name: str, made: Loss, classes: int) -> None:
+    logits = torch.linspace(-1, 1, 2 * classes * 64).reshape(2, classes, 8, 8).requires_grad_()
+    labels = (torch.arange(128) % max(classes, 2)).to(torch.uint8).reshape(2, 8, 8)
+    try:
+        values = made(Outputs(logits, labels))
+        if values.shape != (2,) or not values.requires_grad:
+            raise ValueError(f"gives {list(values.shape)} values for two samples, or none with a gradient")
+    except Exception as error:  # it may be anything's: a user's function, a class made for another purpose
+        why = " ".join(str(error).split())
+        raise Misuse(f"loss {name}: does not fit {classes} classes ({type(error).__name__}: {why})") from None
+
+
+def name_of(loss: Loss) -> str:
+    """What a report calls a loss: the name of its function or class."""
+    while isinstance(loss, partial):
+        loss = loss.func
+    return str(getattr(loss, "__name__", type(loss).__name__)).strip("_").replace("_", " ").lower()
+
+
+@loss("dice+ce")
+def dice_ce(outputs: Outputs, smooth: float = SMOOTH) -> Tensor:
+    """Dice + cross-entropy."""
+    return segmentation_loss(outputs.logits, outputs.labels, smooth)
+
+
+@loss("dice+focal")
+def dice_focal(outputs: Outputs, gamma: float = 2.0, smooth: float = SMOOTH) -> Tensor:
+    """Dice + focal loss (Lin et al., 2017): cross-entropy in which a pixel counts (1 - p)^γ, p its own class's."""
+    logits = with_background(outputs.logits.float() if outputs.logits.element_size() < 4 else outputs.logits)
+    log_probability = functional.log_softmax(logits, dim=1)
+    own = log_probability.gather(1, outputs.labels[:, None].long())[:, 0]
+    focal = (-own * (1 - own.exp()) ** gamma).mean(dim=(1, 2))
+    truth = one_hot(outputs.labels, logits)[:, 1:]
+    return focal + _dice(log_probability[:, 1:].exp(), truth, smooth)
+
+
+def with_background(logits: Tensor) -> Tensor:
+    """Logits of K classes from those of one sigmoid, which are the same with a background of zero."""
+    return torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
+
+
+def one_hot(labels: Tensor, like: Tensor) -> Tensor:
+    """Class indices [B, H, W] as shares [B, K, H, W] in the kind of the logits they go with."""
+    classes = torch.arange(like.shape[1], device=labels.device)
+    return (labels[:, None] == classes[:, None, None]).to(like.dtype)
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, smooth: float = SMOOTH) -> Tensor:
@@ -31,8 +146,7 @@ def segmentation_loss(logits: Tensor, labels: Tensor, smooth: float = SMOOTH) ->
         entropy = functional.binary_cross_entropy_with_logits(logit, truth, reduction="none").mean(dim=(1, 2))
         return entropy + _dice(logit.sigmoid()[:, None], truth[:, None], smooth)
     log_probability = functional.log_softmax(logits, dim=1)
-    classes = torch.arange(logits.shape[1], device=labels.device)
-    truth = (labels[:, None] == classes[:, None, None]).to(logits.dtype)
+    truth = one_hot(labels, logits)
     entropy = -(log_probability * truth).sum(dim=1).mean(dim=(1, 2))
     return entropy + _dice(log_probability[:, 1:].exp(), truth[:, 1:], smooth)
 

@@ -11,7 +11,8 @@ from smg.errors import SmgError
 from smg.gradients.flat import flatten, pieces, trainable
 from smg.gradients.oracle import Oracle
 from smg.networks import NetworkConfig, build_network
-from smg.networks.loss import segmentation_loss
+from smg.networks.loss import Outputs, segmentation_loss
+from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Batch
 from tests.toys import iteration, oracle, smooth_network
 
@@ -198,3 +199,59 @@ def test_the_hessian_product_is_the_gradients_derivative() -> None:
     assert torch.allclose(hessian(v), central, rtol=1e-6, atol=1e-9)
     w = torch.randn(len(ours.theta), dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     assert torch.allclose(w @ hessian(v), v @ hessian(w), rtol=1e-9)  # H is symmetric
+
+
+# --- other losses -----------------------------------------------------------------------------------------------------
+
+
+def energy(outputs: Outputs) -> torch.Tensor:
+    return outputs.logits.square().sum(dim=(1, 2, 3))
+
+
+def test_a_loss_of_the_methods_own_is_differentiated_as_autograd_does() -> None:
+    ours, batch = oracle(), iteration().incoming
+    network = smooth_network()
+    network(batch.load().images.double()).square().sum(dim=(1, 2, 3)).mean().backward()
+    expected = torch.cat([p.grad.reshape(-1) for p in network.parameters()])
+    assert torch.allclose(ours(ours.theta, batch, energy), expected, rtol=1e-12, atol=1e-15)
+    assert torch.allclose(ours.linear(ours.theta, batch, energy)[0], expected, rtol=1e-12, atol=1e-15)
+    assert [answer.batch for answer in ours.answers] == ["incoming (energy)"] * 2
+    parts = Oracle(smooth_network(), micro_batch=1)
+    assert torch.allclose(parts(parts.theta, batch, energy), expected, rtol=1e-12, atol=1e-15)
+
+
+def test_several_are_the_same_as_one_after_another() -> None:
+    ours, batches = oracle(), iteration()
+    asked = [(ours.theta, batches.incoming), (ours.theta + 0.1, batches.replay), (ours.theta, batches.incoming, energy)]
+    assert all(map(torch.equal, ours.several(asked), [ours(*one) for one in asked]))
+
+
+@pytest.mark.parametrize("norm", ["instance", "batch"])
+def test_another_theta_sees_the_same_rows_with_the_same_draws(norm: str) -> None:
+    """So that at equal parameters the two outputs are equal, dropout and batch norm or not."""
+    network = build_network(NetworkConfig(width=4, depth=1, dropout=0.5, norm=norm), 0)
+    ours, batch = Oracle(network, micro_batch=2), iteration(augmentation=Augmentation.preset("strong")).incoming
+    before = {name: b.clone() for name, b in network.named_buffers()}
+    apart = []
+
+    def difference(outputs: Outputs) -> torch.Tensor:
+        apart.append([outputs.logits - outputs.at(theta) for theta in (ours.theta.clone(), ours.theta + 0.1)])
+        assert not outputs.at(ours.theta).requires_grad
+        return outputs.logits.square().mean(dim=(1, 2, 3))
+
+    ours(ours.theta.clone(), batch, difference)
+    assert len(apart) == 2
+    assert all(not same.any() and other.any() for same, other in apart)
+    assert all(torch.equal(b, before[name]) for name, b in network.named_buffers())
+
+
+def test_a_loss_without_one_value_a_sample_is_refused() -> None:
+    ours = oracle()
+
+    def mean(outputs: Outputs) -> torch.Tensor:
+        return outputs.logits.mean()
+
+    with pytest.raises(
+        SmgError, match=r"loss mean: gives a tensor of shape \[\] for 4 samples; give one value for each"
+    ):
+        ours(ours.theta, iteration().incoming, mean)

@@ -723,7 +723,7 @@ def test_a_model_with_a_method_of_ones_own_can_be_looked_at_and_asked_without_it
     there = Learner(tmp_path / "model")
     assert there.sites == ["A"]
     there.predict(read_volume(next((data / "B").glob("Case00.nii*"))))
-    with pytest.raises(SmgError, match=r"mine\.py: no such file of methods"):
+    with pytest.raises(SmgError, match=r"mine\.py: no such Python file"):
         there.learn(Site.find(data, "B"))
 
 

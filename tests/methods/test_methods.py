@@ -20,7 +20,7 @@ from smg.networks import NetworkConfig, build_network
 from smg.prepare.batches import Iteration
 from smg.replay.features import subject_features
 from smg.replay.selection import POLICIES, select
-from tests.toys import OPTIONS, iteration, oracle, slices, subject
+from tests.toys import OPTIONS, Given, iteration, oracle, slices, subject
 
 NAMES = ("finetune", "jm", "gem", "c-meta", "g-meta", "isgm", "sga", "sga-direct", "pooled", "per-site")
 
@@ -77,7 +77,7 @@ def test_every_hyper_parameter_changes_the_update(name: str, field: str) -> None
     def moved(method: Method) -> torch.Tensor:
         if name == "gem":  # its options act where a constraint is violated
             return method.direction(theta, opposing, iteration(previous=2))
-        ours.scale = lambda g: g.sign()
+        ours.at(0, 1, 1, scale=lambda g: g.sign())
         return method.update(theta.clone(), ours, lambda at, g: at - g, iteration(1))
 
     base = METHODS[name](**({"gamma": 0.2} if field in ("inner", "symmetric") and name == "c-meta" else {}))
@@ -85,11 +85,10 @@ def test_every_hyper_parameter_changes_the_update(name: str, field: str) -> None
     assert not torch.equal(moved(base), moved(changed))
 
 
-def _opposing():
+def _opposing() -> Given:
     generator = torch.Generator().manual_seed(0)
     g, a, b = torch.randn(3, 20, dtype=torch.float64, generator=generator)
-    told = {"incoming": g, "site 1": 0.3 * (0.5 * a - g), "site 2": 0.3 * (0.5 * b - g)}
-    return lambda theta, batch: told[batch.name]
+    return Given({"incoming": g, "site 1": 0.3 * (0.5 * a - g), "site 2": 0.3 * (0.5 * b - g)})
 
 
 def test_names_options_and_their_mistakes() -> None:

@@ -14,7 +14,7 @@ from smg.methods import GEM, ISGM, JM, SGA, CMeta, GMeta, SGADirect
 from smg.methods.gem import dual
 from smg.networks.loss import segmentation_loss
 from smg.prepare.batches import Batch, Iteration
-from tests.toys import iteration, oracle
+from tests.toys import Given, iteration, oracle
 
 
 def close(a: Tensor, b: Tensor, tolerance: float = 1e-12) -> bool:
@@ -129,16 +129,6 @@ def test_gems_dual_is_the_best_of_all_active_sets(seed: int) -> None:
     gram = memory @ memory.T + 1e-3 * np.eye(n)
     margin = (0.0, 0.5)[seed % 2]
     assert np.allclose(dual(gram, memory @ g, margin), brute_force(gram, memory @ g, margin), atol=1e-8)
-
-
-class Given:
-    """An oracle that answers with vectors chosen by the test."""
-
-    def __init__(self, answers: dict[str, Tensor]) -> None:
-        self.answers = answers
-
-    def __call__(self, theta: Tensor, batch: Batch) -> Tensor:
-        return self.answers[batch.name]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -14,7 +14,7 @@ import smg.gradients.oracle
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Gradient, Oracle
 from smg.methods import JM, METHODS, Method, take_step
-from smg.prepare.batches import Batch, Iteration
+from smg.prepare.batches import Iteration
 from tests.toys import iteration, smooth_network
 
 METHOD = {name: method() for name, method in METHODS.items() if method.__module__.startswith("smg.")}
@@ -28,13 +28,13 @@ class Spoilt(Oracle):
     which: int = 0
     loss_too: bool = False
 
-    def _agreed(self, gradient: Tensor, loss: Tensor, batch: Batch, theta: Tensor) -> Tensor:
+    def _agreed(self, gradient: Tensor, loss: Tensor, label: str, theta: Tensor) -> Tensor:
         if len(self.answers) == self.which:
             if self.loss_too:
                 loss = loss + math.inf
             else:
                 gradient = gradient.index_fill(0, torch.tensor([7]), math.nan)
-        return super()._agreed(gradient, loss, batch, theta)
+        return super()._agreed(gradient, loss, label, theta)
 
 
 def step(method: Method, ours: Oracle | None = None, opt: type[Optimiser] = Optimiser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from smg.errors import SmgError
 from smg.networks import segmentation_loss
+from smg.networks.loss import Outputs, find_loss
 
 
 def _case(classes: int, batch: int = 3, size: int = 6, scale: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -109,3 +112,85 @@ def test_half_precision_sums_do_not_overflow() -> None:
 def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="do not fit"):
         segmentation_loss(torch.zeros(2, 2, 4, 4), torch.zeros(2, 1, 4, 4, dtype=torch.long))
+
+
+# --- by name ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [1, 2, 4])
+def test_the_default_is_the_segmentation_loss_to_the_bit(classes: int) -> None:
+    logits, labels = _case(classes)
+    assert torch.equal(find_loss("dice+ce", {}, classes)(Outputs(logits, labels)), segmentation_loss(logits, labels))
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("gamma", [0.0, 2.0, 3.5])
+def test_dice_and_focal_equal_monais(classes: int, gamma: float) -> None:
+    """MONAI averages its focal loss over the classes too, in single precision; ours is the mean over pixels."""
+    from monai.losses import DiceLoss, FocalLoss
+
+    logits, labels = _case(classes, scale=3)
+    focal = FocalLoss(to_onehot_y=True, use_softmax=True, gamma=gamma)
+    dice = DiceLoss(include_background=False, to_onehot_y=True, softmax=True, smooth_nr=1, smooth_dr=1)
+    pairs = [(z[None], y[None, None].double()) for z, y in zip(logits, labels, strict=True)]
+    expected = torch.stack([classes * focal(z, y) + dice(z, y) for z, y in pairs])
+    made = find_loss("dice+focal", {"gamma": gamma}, classes)(Outputs(logits, labels))
+    torch.testing.assert_close(made, expected, rtol=1e-6, atol=1e-7)
+    if gamma == 0:
+        torch.testing.assert_close(made, segmentation_loss(logits, labels), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["DiceCELoss", "TverskyLoss", "FocalLoss", "GeneralizedDiceLoss"])
+@pytest.mark.parametrize("classes", [1, 2, 4])
+def test_a_class_of_monai_has_one_value_a_sample_that_no_other_sample_changes(name: str, classes: int) -> None:
+    logits, labels = _case(classes)
+    made = find_loss(name, {}, classes)
+    together = made(Outputs(logits, labels))
+    alone = torch.cat([made(Outputs(z[None], y[None])) for z, y in zip(logits, labels, strict=True)])
+    assert together.shape == (3,)
+    assert torch.equal(together, alone)
+
+
+def test_options_of_a_monai_class_reach_it() -> None:
+    logits, labels = _case(2)
+    even, uneven = (find_loss("TverskyLoss", {"alpha": a, "beta": 1 - a}, 2) for a in (0.5, 0.1))
+    assert not torch.allclose(even(Outputs(logits, labels)), uneven(Outputs(logits, labels)))
+
+
+def test_a_loss_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("""
+from smg.networks.loss import loss
+
+@loss("confident")
+def confident(outputs, weight=1.0):
+    return weight * outputs.logits.square().mean(dim=(1, 2, 3))
+
+@loss("one value")
+def one_value(outputs):
+    return outputs.logits.mean()
+""")
+    logits, labels = _case(2)
+    made = find_loss(f"{path}:confident", {"weight": 2.0}, 2)
+    assert torch.equal(made(Outputs(logits, labels)), 2 * logits.square().mean(dim=(1, 2, 3)))
+    with pytest.raises(SmgError, match=r"loss .*mine\.py:one value: does not fit 2 classes \(ValueError: gives \[\] "):
+        find_loss(f"{path}:one value", {}, 2)
+    taken = tmp_path / "taken.py"
+    taken.write_text("from smg.networks.loss import loss\n\n@loss('dice+ce')\ndef mine(outputs): ...\n")
+    with pytest.raises(SmgError, match=r"taken\.py: loss 'dice\+ce' is registered already"):
+        find_loss(f"{taken}:dice+ce", {}, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("dice", {}, "no loss 'dice'; it is one of dice"),
+        ("SSIMLoss", {}, "loss SSIMLoss: compares no class indices"),
+        ("dice+focal", {"gama": 1}, "loss dice.focal: does not fit 2 classes .*gama"),
+        ("TverskyLoss", {"alfa": 1}, "loss TverskyLoss: does not fit 2 classes .*alfa"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(name: str, options: dict[str, object], said: str) -> None:
+    with pytest.raises(SmgError, match=said) as refused:
+        find_loss(name, options, 2)
+    assert "\n" not in str(refused.value)

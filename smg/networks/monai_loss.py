@@ -1,0 +1,36 @@
+"""A loss of MONAI by the name of its class, one value a sample."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import monai.losses
+import torch
+from torch import Tensor, nn
+
+from smg.errors import Misuse
+from smg.networks.loss import LOSSES, Loss, Outputs
+
+
+def monai_loss(name: str, options: dict[str, Any]) -> Loss:
+    """Return a loss that asks the class for one sample at a time: most of MONAI's have no value for each of several."""
+    kind = getattr(monai.losses, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
+        raise Misuse(f"no loss {name!r}; it is one of {', '.join(LOSSES)}, a class of monai.losses, or mine.py:mine")
+    known = inspect.signature(kind).parameters
+    if "to_onehot_y" not in known or not {"softmax", "use_softmax"} & set(known):
+        raise Misuse(f"loss {name}: compares no class indices with logits; choose one such as DiceLoss or TverskyLoss")
+    made: dict[bool, nn.Module] = {}
+
+    def values(outputs: Outputs) -> Tensor:
+        logits, labels = outputs.logits, outputs.labels[:, None]
+        alone = logits.shape[1] == 1
+        if alone not in made:
+            wanted = {"to_onehot_y": not alone, "include_background": alone, "sigmoid": alone}
+            wanted |= {"softmax": not alone, "use_softmax": not alone}
+            made[alone] = kind(**{key: value for key, value in wanted.items() if key in known} | options)
+        return torch.stack([made[alone](z[None], y[None]).mean() for z, y in zip(logits, labels, strict=True)])
+
+    values.__name__ = name
+    return values
