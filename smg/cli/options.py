@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -44,11 +45,10 @@ def ending_in(path: Path, *suffixes: str) -> Path:
 
 
 def methods_by_prefix(prefix: str) -> list[str]:
-    """By the names of their files: importing them would import torch, and a shell waits for no one."""
-    files = [file.name for file in (resources.files("smg") / "methods").iterdir() if file.name.endswith(".py")]
-    names = [name.removesuffix(".py").replace("_", "-") for name in files if not name.startswith("_")]
-    every = sorted({*names, "sga+c"} - {"base", "step"})
-    return [name for name in every if name.startswith(prefix)]
+    """Return names as their files register them: importing these would import torch, and a shell waits for no one."""
+    files = [file for file in (resources.files("smg") / "methods").iterdir() if file.name.endswith(".py")]
+    names = {name for file in files for name in re.findall(r'^@register\("(.+)"\)$', file.read_text(), re.MULTILINE)}
+    return sorted(name for name in names | {"sga+c"} if name.startswith(prefix))
 
 
 def ready_by_prefix(prefix: str) -> list[str]:

@@ -77,7 +77,7 @@ def accept(
 @replay.command("show", epilog="Example: `smg replay show model`")
 @speaking
 def replay_show(model: Model, as_json: Json = False) -> None:
-    """Tell how many subjects and bytes of each site are kept, round by round, in use or not."""
+    """Show how many subjects and bytes of each site are kept, round by round, and what the method remembers."""
     from smg.learner.history import History
 
     stored = History(model).stored()
@@ -89,6 +89,10 @@ def replay_show(model: Model, as_json: Json = False) -> None:
             for o in stored
         ]
         print_table(("site", "round", "subjects", "MB", "in use"), rows)
+        for o in stored:
+            if o["state_bytes"]:
+                size = f"{o['state_bytes'] / 1e6:.1f} MB"
+                print(f"round {o['round']}: its method remembers {size}: {o['state_of_patients']}")
 
 
 @replay.command("drop", epilog="Example: `smg replay drop model RUNMC`")

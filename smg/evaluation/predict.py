@@ -63,6 +63,16 @@ def class_scores(network: nn.Module, images: Tensor, options: Preparation, mirro
     return whole.scores()
 
 
+def class_logits(network: nn.Module, images: Tensor, options: Preparation) -> Tensor:
+    """Return the network's own outputs [slices, K, rows, columns] of prepared slices, averaged as `class_scores`."""
+    device = next(network.parameters()).device
+    whole = _Whole(len(images), images.shape[-2], images.shape[-1])
+    with undisturbed(network):
+        for where, windows in passes(images, options, AT_ONCE if options.spacing is None else WINDOWS_AT_ONCE):
+            whole.add(where, network(windows.to(device)).cpu())
+    return torch.from_numpy(whole.scores())
+
+
 def _probabilities(network: nn.Module, windows: Tensor) -> Tensor:
     logits = network(windows)
     if logits.shape[1] == 1:

@@ -186,13 +186,16 @@ class Oracle:
                 return self._logits(forward, self._pieces(theta), images, first, virtual=True)
 
         logits = self._logits(forward, leaves, images, first, virtual)
-        values = (loss or self.loss)(Outputs(logits, labels, other))
+        values = (loss or self.loss)(Outputs(logits, labels, other, self._stored(samples)))
         if values.shape != labels.shape[:1]:
             raise SmgError(
                 f"loss {name_of(loss or self.loss)}: gives a tensor of shape {list(values.shape)} for "
                 f"{len(labels)} samples; give one value for each"
             )
         return values.mean()
+
+    def _stored(self, samples: Samples) -> Tensor | None:
+        return None if samples.outputs is None else samples.outputs.to(self.theta.device, self.theta.dtype)
 
     def _logits(
         self, forward: nn.Module, leaves: dict[str, Tensor], images: Tensor, first: int, virtual: bool

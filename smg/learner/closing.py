@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import smg
+from smg.evaluation.predict import class_logits
 from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
-from smg.learner.exemplars import alias, choose, size_of
+from smg.learner.exemplars import alias, choose, count_of, size_of
 from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage, scan_hashes
 from smg.learner.processes import first_process
@@ -29,12 +31,14 @@ def close(past: Lineage, training: Training, parts: Parts, tolerance: float | No
     """Make a trained round a version, current unless it harmed an earlier site by more than `tolerance`."""
     chosen, seen = _looked_through(past, training, parts)
     record = _about(past, training, parts) | seen
-    record["kept"] = past.kept() | {training.site: {"subjects": len(chosen) // 2, "bytes": size_of(chosen)}}
+    record["kept"] = past.kept() | {training.site: {"subjects": count_of(chosen), "bytes": size_of(chosen)}}
     record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
     record["held"] = tolerance is not None and _harmed(record["earlier"], tolerance)
     tensors = {"weights": _cpu(training.network.state_dict()), "exemplars": chosen}
     if past.config.keep_optimiser:
         tensors["optimiser"] = _cpu(training.opt.state())
+    if training.method.state:
+        tensors["state"] = _cpu(training.method.state)
     if first_process():
         past.store.write_round(training.number, tensors, record)
         past.store.write(_entered(past.model, record))
@@ -75,6 +79,8 @@ def _about(past: Lineage, training: Training, parts: Parts) -> dict[str, Any]:
         "scans": sorted({one for subjects in parts.values() for p in subjects for one in scan_hashes(p)}),
         "config": config.model_dump(mode="json"),
         "versions": versions(),
+        "keeps_of_patients": training.method.keeps_of_patients,
+        "seconds": training.progress.seconds,
         "curve": training.progress.curve,
         "log": training.progress.log,
         "test": [_under_alias(config.seed, site, row) for row in tested],
@@ -89,7 +95,8 @@ def _looked_through(past: Lineage, training: Training, parts: Parts) -> tuple[di
     moments = subject_moments(network, candidates, config.preparation)
     features = _features(network, candidates, moments, config)
     of_kept = [_features(network, kept[name], of, config) for name, of in previous.items()]
-    chosen, selection = choose(config, training.number, site, candidates, features, of_kept)
+    outputs_of = partial(_outputs, network, config)
+    chosen, selection = choose(config, training.number, site, candidates, features, of_kept, outputs_of)
     familiar = _familiar(network, site, previous | {site: moments}, parts["validation"], config)
     return chosen, {"selection": selection, "familiar": familiar}
 
@@ -99,6 +106,10 @@ def _features(network: nn.Module, subjects: Sequence[Prepared], moments: Tensor,
     if config.replay.features == "foreground":
         return foreground_features(network, subjects, config.preparation)
     return means_of(moments)
+
+
+def _outputs(network: nn.Module, config: LearnerConfig, subject: Prepared) -> Tensor:
+    return class_logits(network, subject.images, config.preparation)
 
 
 def _familiar(

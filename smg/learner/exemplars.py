@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,12 @@ def choose(
     candidates: Sequence[Prepared],
     features: Tensor,
     previous: Sequence[Tensor],
+    outputs_of: Callable[[Prepared], Tensor],
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A round's exemplars, packed, and every candidate's scores, by their features and those of each earlier site's."""
+    """A round's exemplars, packed, and every candidate's scores, by their features and those of each earlier site's.
+
+    With the exemplars of a method that asks for it go the network's outputs.
+    """
     recipe, seed = config.recipe(), config.seed
     count = {"everything": len(candidates), "nothing": 0, "exemplars": config.replay.subjects}[recipe.method.keeps]
     choice = select(recipe.policy, features, previous, count, config.replay.weight, seed, number)
@@ -47,7 +51,12 @@ def choose(
         "H": as_numbers(choice.scores.hybrid),
         "features": [as_numbers(row) for row in features],
     }
-    return pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen]), told
+    packed = pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen])
+    if recipe.method.stores_outputs:
+        packed |= {
+            f"{place:04d}.{names[i]}.outputs": outputs_of(candidates[i]).half() for place, i in enumerate(choice.chosen)
+        }
+    return packed, told
 
 
 def pack(subjects: list[Prepared], aliases: list[str]) -> dict[str, Tensor]:
@@ -70,8 +79,14 @@ def unpack(site: str, packed: dict[str, Tensor]) -> list[Prepared]:
         grid = Grid((slices, rows, columns), np.eye(4), rows, spacing=1.0)
         foreground = tuple(bool(f) for f in labels.flatten(1).any(dim=1))
         about = Subject(site, key.split(".")[1], (NOWHERE,), NOWHERE)
-        subjects.append(Prepared(about, images, labels, foreground, grid, content=""))
+        outputs = packed.get(f"{key}.outputs")
+        subjects.append(Prepared(about, images, labels, foreground, grid, content="", outputs=outputs))
     return subjects
+
+
+def count_of(packed: dict[str, Tensor]) -> int:
+    """Return how many subjects are packed."""
+    return sum(name.endswith(".images") for name in packed)
 
 
 def size_of(packed: dict[str, Tensor]) -> int:

@@ -15,7 +15,7 @@ from smg.errors import SmgError
 from smg.files import left_alone, safetensors_header
 from smg.learner.store import Store
 
-KEPT = "exemplars.safetensors"
+KEPT, STATE = "exemplars.safetensors", "state.safetensors"
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,35 @@ class History:
         return bool(record["held"]) and record["round"] not in accepted
 
     def stored(self) -> list[dict[str, Any]]:
-        """How many subjects and bytes each round holds of its site, and whether the next round would replay them."""
+        """How many subjects and bytes each round holds of its site, and whether the next round would replay them.
+
+        Beside them the bytes of the method's state, and what of patients the method says is in it.
+        """
         used = {entry["site"]: entry["round"] for entry in line_of(self.model, self.current)}
         return [
-            {"site": site, "round": number, **self.kept(number), "in_use": used.get(site) == number}
+            {
+                "site": site,
+                "round": number,
+                **self.kept(number),
+                "in_use": used.get(site) == number,
+                **self.state(number),
+            }
             for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
         ]
 
     def kept(self, number: int) -> dict[str, int]:
         """How many subjects and bytes a round holds of its site."""
         arrays = [entry["data_offsets"] for entry in self._header(number, KEPT).values()]
-        return {"subjects": len(arrays) // 2, "bytes": sum(end - begin for begin, end in arrays)}
+        subjects = sum(name.endswith(".images") for name in self._header(number, KEPT))
+        return {"subjects": subjects, "bytes": sum(end - begin for begin, end in arrays)}
+
+    def state(self, number: int) -> dict[str, Any]:
+        """How many bytes a round's method remembers, and what they hold of patients."""
+        record = self.store.read_round(number)
+        if STATE not in record["files"]:
+            return {"state_bytes": 0, "state_of_patients": ""}
+        sizes = [end - begin for begin, end in (e["data_offsets"] for e in self._header(number, STATE).values())]
+        return {"state_bytes": sum(sizes), "state_of_patients": record["keeps_of_patients"]}
 
     def under_way(self) -> dict[str, Any] | None:
         """The round that was begun and is no version yet: its site, and how far it was at its last checkpoint."""

@@ -19,7 +19,7 @@ from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.processes import first_process, meet
-from smg.learner.round import Diverged, Told, Training
+from smg.learner.round import Answering, Diverged, Told, Training, this_process
 from smg.learner.store import FORMAT, Store
 from smg.networks import check_network
 from smg.networks.features import bottleneck_map
@@ -69,12 +69,13 @@ class Learner(Lineage):
         checkpoint_seconds: float = 60.0,
         told: Told | None = None,
         say: Callable[[str], None] | None = None,
+        answering: Answering = this_process,
     ) -> dict[str, Any]:
         """One round on a site; returns its record. After it the site's data may be deleted.
 
         A site learned before is refused unless `again`; subjects with faults are left out if `leave_out`. If the DSC of
         an earlier site's exemplars falls by more than `tolerance`, the round is kept but held: it is not made current
-        until it is accepted.
+        until it is accepted. `answering` makes who answers for gradients.
         """
         if tolerance is not None and math.isnan(tolerance):
             raise Misuse("a tolerance that is not a number would hold no round; give points of DSC that may be lost")
@@ -92,7 +93,7 @@ class Learner(Lineage):
             if say and (line := scale_note(parts["train"], self.config.preparation)):
                 say(f"site {site.name}: {line}")
             number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
-            training = self._training(number, site.name, parts)
+            training = self._training(number, site.name, parts, answering)
             slice_ = training.incoming.gather([0]).images.to(training.oracle.theta.device)
             bottleneck = check_network(training.network, slice_)
             if self.config.replay.features == "foreground":
@@ -130,7 +131,7 @@ class Learner(Lineage):
         meet()
         return None if under_way else number
 
-    def _training(self, number: int, site: str, parts: Parts) -> Training:
+    def _training(self, number: int, site: str, parts: Parts, answering: Answering) -> Training:
         if not parts["train"]:
             raise SmgError(f"site {site}: no subject to train with")
         fresh = self.config.recipe().method.one_network_a_site
@@ -138,6 +139,7 @@ class Learner(Lineage):
         if self.config.keep_optimiser and not fresh and self.current:
             if "optimiser.safetensors" in self.store.read_round(self.current)["files"]:  # it was kept then, too
                 moments = self.store.read_tensors(self.current, "optimiser")
+        memory = None if fresh else self.memory()
         replay = self.replay()
         for name, exemplars in replay.items():
             resized = self.config.preparation.spacing is None
@@ -156,6 +158,9 @@ class Learner(Lineage):
             validation=parts["validation"],
             replay=list(replay.values()),
             moments=moments,
+            memory=memory,
+            earlier=len(self.rounds()),
+            answering=answering,
         )
 
     def _key(self, training: Training, parts: Parts) -> dict[str, str]:
@@ -169,6 +174,7 @@ class Learner(Lineage):
             "another split": {part: sorted(p.subject.case for p in parts[part]) for part in parts},
             "other scans": {p.subject.case: [p.content, p.turned] for p in subjects},
             "other masks": {p.subject.case: hashlib.sha256(p.labels.numpy().data).hexdigest() for p in subjects},
+            "another state of its method": self._state_hash(),
             "other exemplars": {site: last[site]["files"]["exemplars.safetensors"] for site in replayed},
         }
         whole = {name: json.dumps(value, sort_keys=True).encode() for name, value in made_from.items()}

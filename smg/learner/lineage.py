@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from torch import nn
+from torch import Tensor, nn
 
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
@@ -104,6 +104,17 @@ class Lineage:
         kept = {e["site"]: unpack(e["site"], self.store.read_tensors(e["round"], "exemplars")) for e in self.rounds()}
         return {site: subjects for site, subjects in kept.items() if subjects}
 
+    def memory(self) -> dict[str, Tensor]:
+        """Return the method's state at the end of the current round; none where that round had another method."""
+        if self._state_hash() is None:
+            return {}
+        then = self.store.read_round(self.current)["config"]["method"]
+        return self.store.read_tensors(self.current, "state") if _named(then) == _named(self.config.method) else {}
+
+    def _state_hash(self) -> str | None:
+        files = self.store.read_round(self.current)["files"] if self.current else {}
+        return files.get("state.safetensors")
+
     def held(self, number: int) -> bool:
         """Whether a round still waits to be accepted."""
         return History(self.store.folder).held(self.store.read_round(number))
@@ -191,7 +202,10 @@ class Lineage:
             self.config = self.config if self._given else self._configured()
 
     def drop(self, site: str) -> int:
-        """Remove a site's exemplars from every round that holds them, note it in the journal; how many there were."""
+        """Remove a site's exemplars, and all that a method's state holds of its patients, from every round; how many.
+
+        The journal notes it.
+        """
         with self.store.locked():
             self.model = self.store.read()
             rounds = [entry["round"] for entry in self.model["rounds"] if entry["site"] == site]
@@ -203,12 +217,27 @@ class Lineage:
             for number in rounds:
                 count += len(unpack(site, self.store.read_tensors(number, "exemplars")))
                 self.store.replace_tensors(number, "exemplars", {})
+            self._drop_state(site)
             self.store.note("dropped exemplars", site=site, subjects=count)
             return count
+
+    def _drop_state(self, site: str) -> None:
+        """Remove what the states of all rounds hold of a site's patients: a later round's may hold it too."""
+        for number in [entry["round"] for entry in self.model["rounds"]]:
+            if "state.safetensors" in self.store.read_round(number)["files"]:
+                state = self.store.read_tensors(number, "state")
+                left = {name: tensor for name, tensor in state.items() if not name.startswith(f"{site}/")}
+                if len(left) < len(state):
+                    self.store.replace_tensors(number, "state", left)
 
     def _alone(self) -> AbstractContextManager[None]:
         """The lock, which in a job of several processes the first one holds for all."""
         return self.store.locked() if first_process() else nullcontext()
+
+
+def _named(method: str) -> str:
+    """The name that a method is registered by: without its file, and without what is said of its buffer."""
+    return method.rpartition(":")[2].removesuffix("+c")
 
 
 def _changed(before: BaseModel, now: BaseModel) -> str:

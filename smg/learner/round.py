@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from smg.errors import SmgError, Stopped
 from smg.evaluation.subjects import prepared_dice
 from smg.gradients.optimiser import Optimiser
-from smg.gradients.oracle import GradientSource, Oracle
+from smg.gradients.oracle import Gradient, GradientSource, Oracle
 from smg.learner.config import LearnerConfig
 from smg.methods import Step, take_step
+from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Iteration
 from smg.prepare.cache import Prepared
 from smg.prepare.slices import Slices
@@ -49,6 +50,9 @@ class Progress:
     log: list[dict[str, Any]] = field(default_factory=list)  # losses, norms and cosines
     best: dict[str, Tensor] = field(default_factory=dict)  # weights, where the best are asked for
     mean: dict[str, Tensor] = field(default_factory=dict)  # weights so far in the round's second half, where it is
+    begun: bool = False  # whether `begin_round` was
+    ended: bool = False  # and `end_round`
+    seconds: float = 0.0  # spent on the round so far
 
     @property
     def best_dice(self) -> float:
@@ -67,6 +71,8 @@ class Training:
     validation: Sequence[Prepared]
     replay: Sequence[Sequence[Prepared]]  # exemplars, site by site
     moments: dict[str, Tensor] | None = None  # the optimiser's, where it is kept between rounds
+    memory: dict[str, Tensor] | None = None  # the method's state at the end of the round before
+    earlier: int = 0  # rounds that led to this one
     answering: Answering = this_process
 
     def __post_init__(self) -> None:
@@ -76,13 +82,21 @@ class Training:
         self.opt = Optimiser(self.oracle.theta, config.optimiser)
         if self.moments:
             self.opt.load(self.moments)
+        self._remember(self.memory or {})
         self.incoming = Slices(self.train, config.preparation)
         self.previous = [Slices(site, config.preparation) for site in self.replay]
         self.progress = Progress()
 
     def run(self, save: Callable[[], None], seconds: float = 60.0, told: Told | None = None) -> None:
         """Every iteration that is left; `save` is called on a clock, at the end, and when `told` raises `Stopped`."""
-        last = time.monotonic()
+        self._begin()
+        last = started = time.monotonic()
+        spent = self.progress.seconds
+
+        def save_all() -> None:
+            self.progress.seconds = spent + time.monotonic() - started
+            save()
+
         for iteration in range(self.progress.iteration, self.config.iterations):
             step = self.step(iteration)
             self.progress.iteration = iteration + 1
@@ -93,18 +107,68 @@ class Training:
                 try:
                     told(iteration + 1, step)
                 except Stopped:
-                    save()
+                    save_all()
                     raise
             if time.monotonic() - last >= seconds:
-                save()
+                save_all()
                 last = time.monotonic()
         self._finish()
-        save()
+        if self.method.remembers() and not self.progress.ended:
+            save_all()  # killed in `end_round`, the training need not be done again
+            self._end()
+        save_all()
+
+    def _begin(self) -> None:
+        """Let the method look at the round before it; one that would do nothing but fine-tune is refused."""
+        if not self.progress.begun:
+            self._look(self.method.begin_round, number=0)
+            self.progress.begun = True
+        if self.earlier and not self.method.has_something_to_do(self._batches(0)):
+            left = "no exemplars are kept" if self.method.keeps != "nothing" else "the round before left it no state"
+            raise SmgError(
+                f"round {self.number}, site {self.site}: method {self.method.name} would only fine-tune, since {left}; "
+                "go on with the method of the rounds before, or fine-tune by name: method finetune"
+            )
+
+    def _end(self) -> None:
+        self._look(self.method.end_round, number=self.config.iterations)
+        for name, tensor in self.method.state.items():
+            if tensor.isnan().any():
+                raise self._diverged(self.progress.iteration, f"state {name} of method {self.method.name} is nan")
+        self.progress.ended = True
+
+    def _look(self, hook: Callable[[Tensor, Gradient, Iteration], None], number: int) -> None:
+        """Call a method's `begin_round` or `end_round`, with slices as they are, not augmented."""
+        if not self.method.remembers():
+            return
+        batches = replace(self._batches(number), augmentation=Augmentation())
+        self.oracle.at(self.config.seed, self.number, number, scale=self.opt.scale, report=False)
+        hook(self.oracle.theta.clone(), self.oracle, batches)  # a copy: passes at Θ itself move batch norm's statistics
+        self._keep_apart()
+
+    def _keep_apart(self) -> None:
+        """Own what the state holds: a vector that is Θ itself, or a view of it, would move with Θ."""
+        state, theta = self.method.state, self.oracle.theta
+        for name, tensor in state.items():
+            if not isinstance(tensor, Tensor):
+                raise SmgError(f"method {self.method.name}: state {name!r} is {tensor!r}; state is tensors by name")
+            if tensor.untyped_storage().data_ptr() == theta.untyped_storage().data_ptr():
+                state[name] = tensor.detach().clone()
 
     def step(self, iteration: int) -> Step:
         """Take one iteration."""
         self.opt.at(iteration, self.config.iterations)
-        batches = Iteration(
+        try:
+            step = take_step(self.method, self.oracle, self.opt, self._batches(iteration))
+        except FloatingPointError as error:
+            raise self._diverged(iteration + 1, str(error)) from None
+        self._keep_apart()
+        if iteration % self.config.log_every == 0 or iteration + 1 == self.config.iterations:
+            self.progress.log.append({"iteration": iteration + 1, **step.as_json()})
+        return step
+
+    def _batches(self, iteration: int) -> Iteration:
+        return Iteration(
             incoming_site=self.incoming,
             previous_sites=self.previous,
             size=self.config.batch,
@@ -114,14 +178,9 @@ class Training:
             augmentation=self.config.augment,
             replay_size=self.config.replay.batch,
             window=self.config.preparation.window,
+            site=self.site,
+            earlier=self.earlier,
         )
-        try:
-            step = take_step(self.method, self.oracle, self.opt, batches)
-        except FloatingPointError as error:
-            raise self._diverged(iteration + 1, str(error)) from None
-        if iteration % self.config.log_every == 0 or iteration + 1 == self.config.iterations:
-            self.progress.log.append({"iteration": iteration + 1, **step.as_json()})
-        return step
 
     def _average(self) -> None:
         """Θ̄, the mean of Θ (and of batch norm's statistics) over the second half of the round, which closes it."""
@@ -162,21 +221,36 @@ class Training:
     # --- a checkpoint -------------------------------------------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Weights, moments, the best weights and the mean so far; iteration, curve and log."""
+        """Weights, moments, the best weights and the mean so far, the method's state; iteration, curve and log."""
         tensors = {f"weights.{name}": t for name, t in self.network.state_dict().items()}
         tensors |= {f"moments.{name}": t for name, t in self.opt.state().items()}
         tensors |= {f"best.{name}": t for name, t in self.progress.best.items()}
         tensors |= {f"mean.{name}": t for name, t in self.progress.mean.items()}
+        tensors |= {f"state.{name}": t for name, t in self.method.state.items()}
         copied = {name: t.detach().clone().cpu() for name, t in tensors.items()}
-        about = {"iteration": self.progress.iteration, "curve": self.progress.curve, "log": self.progress.log}
-        return copied, about
+        kept = ("iteration", "curve", "log", "begun", "ended", "seconds")
+        return copied, {key: getattr(self.progress, key) for key in kept}
 
     def load(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
         self.network.load_state_dict(_under("weights.", tensors))
         self.opt.load(_under("moments.", tensors))
         mean = {name: t.to(self.oracle.theta.device) for name, t in _under("mean.", tensors).items()}
-        self.progress = Progress(about["iteration"], about["curve"], about["log"], _under("best.", tensors), mean)
+        self.progress = Progress(
+            about["iteration"],
+            about["curve"],
+            about["log"],
+            _under("best.", tensors),
+            mean,
+            about["begun"],
+            about["ended"],
+            about["seconds"],
+        )
+        self._remember(_under("state.", tensors))
+
+    def _remember(self, state: dict[str, Tensor]) -> None:
+        self.method.state.clear()
+        self.method.state.update({name: t.clone().to(self.oracle.theta.device) for name, t in state.items()})
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

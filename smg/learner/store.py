@@ -6,6 +6,7 @@
     rounds/001/             one folder a round, complete or not there
         weights.safetensors
         exemplars.safetensors
+        state.safetensors   what the method remembers, if it remembers anything
         round.json          its record, with the hash of each file beside it
     progress/               the round under way: one checkpoint, whose name holds its own hash
     lock                    held by the process at work
@@ -126,22 +127,32 @@ class Store:
         from smg.prepare.cache import map_safetensors
 
         path = self.round_folder(number) / f"{name}.safetensors"
-        expected = self.read_round(number)["files"].get(path.name)
+        record = self.read_round(number)
+        expected = {record["files"].get(path.name), record.get("replaced", {}).get(path.name)} - {None}
         try:
             with path.open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise SmgError(f"{path}: {error.strerror}") from None
         dropped = name == "exemplars" and found == EMPTY  # killed, perhaps, before the record was told
-        if found != expected and not dropped:
+        if found not in expected and not dropped:
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup")
         return map_safetensors(path)[0]
 
     def replace_tensors(self, number: int, name: str, tensors: Tensors) -> None:
-        """Put other arrays in the place of a round's, as when exemplars are dropped."""
-        told, folder = self.read_round(number), self.round_folder(number)
-        told["files"][f"{name}.safetensors"] = _save(folder / f"{name}.safetensors", tensors)
-        write_json(folder / "round.json", told)
+        """Put other arrays in the place of a round's, as when exemplars are dropped.
+
+        Killed between any two writes, the round is as it was before or as it is after: the record knows both hashes
+        while the file may be either.
+        """
+        record, folder, file = self.read_round(number), self.round_folder(number), f"{name}.safetensors"
+        data = _bytes(tensors)
+        before, files = record["files"][file], record["files"] | {file: hashlib.sha256(data).hexdigest()}
+        write_json(folder / "round.json", record | {"files": files, "replaced": {file: before}})
+        _write(folder / file, data)
+        write_json(
+            folder / "round.json", {key: value for key, value in record.items() if key != "replaced"} | {"files": files}
+        )
 
     # --- the round under way ------------------------------------------------------------------------------------------
 
@@ -186,9 +197,17 @@ class Store:
 
 
 def _save(path: Path, tensors: Tensors) -> str:
+    data = _bytes(tensors)
+    _write(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def _bytes(tensors: Tensors) -> bytes:
     from safetensors.torch import save as tensors_to_bytes
 
-    data = tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
+    return tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
+
+
+def _write(path: Path, data: bytes) -> None:
     with naming(path), replacing(path) as temporary:
         temporary.write_bytes(data)
-    return hashlib.sha256(data).hexdigest()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import torch
@@ -25,25 +26,62 @@ class Method:
 
     A method asks for gradients of named batches at chosen parameters and returns one direction. It never touches the
     network, the optimiser, the device, the disk or the buffer.
+
+    What it remembers is in `self.state`, tensors by name, and nowhere else. The fields are what a method *is*: frozen,
+    compared, written into every result. The state is what happened to it. It stands beside the fields so that an
+    equation reads `self.state["theta"]` where the publication has Θ*, and a method without memory, which is most, has
+    the same `direction(theta, grad, batches)` as one with it. Whoever runs the method loads and stores the state: it is
+    checkpointed after every step, and belongs to the version that the round becomes.
+
+    A tensor of one site's patients is named `SITE/...` (`batches.site` is the incoming one's name): it is removed with
+    the site's exemplars. `keeps_of_patients` says in words what the state holds.
     """
 
     name: ClassVar[str]
     keeps: ClassVar[Literal["exemplars", "nothing", "everything"]] = "exemplars"  # of previous sites, for replay
+    stores_outputs: ClassVar[bool] = False  # with each exemplar, the network's outputs when it was chosen
+    keeps_of_patients: ClassVar[str] = ""  # in its state; a method with memory must say it
     one_network_a_site: ClassVar[bool] = False
 
+    @cached_property
+    def state(self) -> dict[str, Tensor]:
+        """What the method remembers, by name."""
+        return {}
+
+    def begin_round(self, theta: Tensor, grad: Gradient, batches: Iteration) -> None:
+        """Look at Θ before a round's first iteration; `batches.each()` passes over the whole incoming site."""
+
+    def end_round(self, theta: Tensor, grad: Gradient, batches: Iteration) -> None:
+        """Look at the Θ that closes a round, and at the site it was learned from, before that may be deleted."""
+
+    def has_something_to_do(self, batches: Iteration) -> bool:
+        """Whether `direction` is asked, or nothing is there yet that would make it differ from fine-tuning.
+
+        Without exemplars to replay, in the first round, a method that keeps them has nothing to do. One that keeps none
+        has, as soon as it remembers something; or always, if it remembers nothing.
+        """
+        if self.keeps == "nothing":
+            return bool(self.state) or not self.remembers()
+        return batches.replay is not None
+
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
-        """What is handed to the optimiser."""
+        """Return what is handed to the optimiser."""
         raise NotImplementedError
 
     def update(self, theta: Tensor, grad: Gradient, opt: Opt, batches: Iteration) -> Tensor:
-        """Θ after one iteration. With nothing to replay, every method is fine-tuning."""
-        if batches.replay is None:
-            return opt(theta, grad(theta, batches.incoming))
-        return self.later_update(theta, grad, opt, batches)
+        """Return Θ after one iteration; with nothing to do, every method is fine-tuning."""
+        if self.has_something_to_do(batches):
+            return self.later_update(theta, grad, opt, batches)
+        return opt(theta, grad(theta, batches.incoming))
 
     def later_update(self, theta: Tensor, grad: Gradient, opt: Opt, batches: Iteration) -> Tensor:
-        """Θ after one iteration from the second round on."""
+        """Return Θ after one iteration in which the method has something to do."""
         return opt(theta, self.direction(theta, grad, batches))
+
+    @classmethod
+    def remembers(cls) -> bool:
+        """Whether the method looks at rounds as a whole, and so has a state."""
+        return cls.begin_round is not Method.begin_round or cls.end_round is not Method.end_round
 
 
 @dataclass(frozen=True)
@@ -75,6 +113,46 @@ class Meta(Method):
     def shifted(self, theta: Tensor, grad: Gradient, g: Tensor, gamma: float) -> Tensor:
         """Θ after an inner step of size γ along g."""
         return torch.sub(theta, g if self.inner == "sgd" else grad.preconditioned(g), alpha=gamma)
+
+
+@dataclass(frozen=True)
+class Anchored(Method):
+    """g(Θ; D) + λ Ω ⊙ (Θ - Θ*),  Ω the sum over rounds of how much each weight mattered at that round's end
+
+    Θ* is the weights that closed the last round. What the penalised methods share; they differ in `importance`.
+
+    weight: λ.
+    normalise: divide each round's importances by their mean, so that λ means the same for every site and network.
+    """
+
+    keeps: ClassVar[Literal["exemplars", "nothing", "everything"]] = "nothing"
+
+    weight: float = 1.0
+    normalise: bool = True
+
+    def importance(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
+        """Return how much each weight matters for the incoming site, at the Θ that closes its round."""
+        raise NotImplementedError
+
+    def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
+        pull = self.state["importance"] * (theta - self.state["theta"])
+        return grad(theta, batches.incoming) + self.weight * pull
+
+    def end_round(self, theta: Tensor, grad: Gradient, batches: Iteration) -> None:
+        found = self.importance(theta, grad, batches)
+        if self.normalise:
+            found = found / found.mean().clamp_min(torch.finfo(found.dtype).tiny)
+        self.state["importance"] = self.state.get("importance", torch.zeros_like(found)) + found
+        self.state["theta"] = theta
+
+
+def mean_of(vectors: Iterable[Tensor]) -> Tensor:
+    """Return the mean of vectors, of which only one is in memory at a time."""
+    total, count = None, 0
+    for vector in vectors:
+        total, count = vector if total is None else total + vector, count + 1
+    assert total is not None  # a site has slices
+    return total / count
 
 
 ANY = ConfigDict(arbitrary_types_allowed=True)  # a method of one's own may have fields of any kind

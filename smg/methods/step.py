@@ -9,6 +9,7 @@ from itertools import islice
 import torch
 from torch import Tensor
 
+from smg.errors import SmgError
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import GradientSource
 from smg.methods.base import Method
@@ -43,14 +44,26 @@ def take_step(method: Method, oracle: GradientSource, opt: Optimiser, batches: I
     handed: list[Tensor] = []
 
     def noted(theta: Tensor, gradient: Tensor) -> Tensor:
+        _require_vector(method, "direction", gradient, oracle.theta)
         handed.append(gradient)
         return opt(theta, gradient)
 
     oracle.at(batches.seed, batches.round, batches.number, scale=opt.scale)
     moved = method.update(oracle.theta, oracle, noted, batches)
+    _require_vector(method, "update", moved, oracle.theta)
     if moved is not oracle.theta:
         oracle.theta.copy_(moved)
     return _report(oracle, handed)
+
+
+def _require_vector(method: Method, what: str, given: object, theta: Tensor) -> None:
+    """A method of a user's own may return anything."""
+    if isinstance(given, Tensor) and (given.shape, given.dtype) == (theta.shape, theta.dtype):
+        return
+    found = f"a {given.dtype} tensor of shape {list(given.shape)}" if isinstance(given, Tensor) else repr(given)[:80]
+    raise SmgError(
+        f"method {method.name}: its {what} is {found}; return a {theta.dtype} vector of {len(theta)} numbers, as theta"
+    )
 
 
 def _report(oracle: GradientSource, handed: list[Tensor]) -> Step:

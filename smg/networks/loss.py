@@ -108,7 +108,7 @@ def dice_ce(outputs: Outputs, smooth: float = SMOOTH) -> Tensor:
 @loss("dice+focal")
 def dice_focal(outputs: Outputs, gamma: float = 2.0, smooth: float = SMOOTH) -> Tensor:
     """Dice + focal loss (Lin et al., 2017): cross-entropy in which a pixel counts (1 - p)^γ, p its own class's."""
-    logits = with_background(outputs.logits.float() if outputs.logits.element_size() < 4 else outputs.logits)
+    logits = with_background(outputs.logits)
     log_probability = functional.log_softmax(logits, dim=1)
     own = log_probability.gather(1, outputs.labels[:, None].long())[:, 0]
     focal = (-own * (1 - own.exp()) ** gamma).mean(dim=(1, 2))
@@ -117,7 +117,8 @@ def dice_focal(outputs: Outputs, gamma: float = 2.0, smooth: float = SMOOTH) -> 
 
 
 def with_background(logits: Tensor) -> Tensor:
-    """Logits of K classes from those of one sigmoid, which are the same with a background of zero."""
+    """Return the logits of all classes in full precision; one sigmoid is the same with a background of zero."""
+    logits = logits.float() if logits.element_size() < 4 else logits  # a sum over many pixels is beyond half precision
     return torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
 
 

@@ -22,7 +22,7 @@ from torch.nn.functional import grid_sample
 from smg.prepare.effects import PRESETS, Augmentation, Chance, Effect
 from smg.randomness import torch_generator
 
-__all__ = ["PRESETS", "Augmentation", "Chance", "Effect", "augment"]
+__all__ = ["PRESETS", "Augmentation", "Chance", "Effect", "augment", "augment_along"]
 
 EFFECTS = tuple(Augmentation.model_fields)
 MOVES = ("rotation", "scale", "shift", "flip", "elastic")
@@ -48,15 +48,33 @@ def augment(
     batch of an iteration that has several, places of its own, so that no two samples share their augmentation.
     `margin` pixels on every side of the inputs are there to be moved into the result, and are not part of it.
     """
+    images, labels, _ = augment_along(images, labels, None, config, seed, round, iteration, first=first, margin=margin)
+    return images, labels
+
+
+def augment_along(
+    images: Tensor,
+    labels: Tensor,
+    along: Tensor | None,
+    config: Augmentation,
+    seed: int,
+    round: int,
+    iteration: int,
+    *,
+    first: int = 0,
+    margin: int = 0,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """As `augment`, with maps [B, K, N, N] that are moved as the pixels are, and not changed otherwise."""
     if len(images) == 0 or not any(getattr(config, name).active for name in EFFECTS):
-        return _without(images, margin), _without(labels, margin)
+        return _without(images, margin), _without(labels, margin), None if along is None else _without(along, margin)
     places = [(seed, round, iteration, first + sample) for sample in range(len(images))]
-    draw = _draw(config, places)
-    images, labels = _move(images, labels, draw, config, margin)
+    draw, channels = _draw(config, places), images.shape[1]
+    images, labels = _move(images if along is None else torch.cat([images, along], dim=1), labels, draw, config, margin)
+    images, along = images[:, :channels], None if along is None else images[:, channels:]
     images = _shade(images, draw, config)
     images = _stretch(images, draw, config)
     images = _coarsen(images, draw, config)
-    return _add_noise(images, draw, config, places), labels
+    return _add_noise(images, draw, config, places), labels, along
 
 
 @dataclass(frozen=True)

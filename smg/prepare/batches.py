@@ -7,14 +7,14 @@ loads just its share, and a method cannot tell whether a batch is in memory at a
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 
 import torch
 
-from smg.prepare.augment import Augmentation, augment, margin_of
+from smg.prepare.augment import Augmentation, augment_along, margin_of
 from smg.prepare.slices import Samples, Slices, draw_indices, endless
 from smg.randomness import numpy_generator
 
@@ -50,7 +50,9 @@ class Iteration:
     augmentation: Augmentation = field(default_factory=Augmentation)
     replay_size: int | None = None  # as the incoming batch, unless said otherwise
     window: int | None = None  # side of the windows, where slices are seen through them
-    _loaded: dict[Row, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict, repr=False)
+    site: str = ""  # name of the incoming site
+    earlier: int = 0  # rounds that led to this one
+    _loaded: dict[Row, tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = field(default_factory=dict, repr=False)
 
     @cached_property
     def incoming(self) -> Batch:
@@ -60,6 +62,15 @@ class Iteration:
     @cached_property
     def replay(self) -> Batch | None:
         """P: a batch drawn evenly over all previous sites; None in the first round."""
+        return self._replay("replay", first=self.size)
+
+    @cached_property
+    def second_replay(self) -> Batch | None:
+        """P': another batch as P, drawn apart from it."""
+        replayed = self.replay_size or self.size
+        return self._replay("second replay", first=3 * self.size + (2 + len(self.previous_sites)) * 2 * replayed)
+
+    def _replay(self, name: str, first: int) -> Batch | None:
         sites = len(self.previous_sites)
         if sites == 0:
             return None
@@ -67,11 +78,11 @@ class Iteration:
         rows = []
         for offset in range(count):
             turn, place = divmod(self.number * count + offset, sites)  # in each turn every site comes once
-            site = endless(sites, turn * sites + place, "replay sites", self.seed, self.round)
+            site = endless(sites, turn * sites + place, f"{name} sites", self.seed, self.round)
             source = self.previous_sites[site]
-            index = endless(len(source), turn, f"replay of {site}", self.seed, self.round)
-            rows.append((1 + site, index, self.size + offset))
-        return Batch("replay", tuple(rows), self)
+            index = endless(len(source), turn, f"{name} of {site}", self.seed, self.round)
+            rows.append((1 + site, index, first + offset))
+        return Batch(name, tuple(rows), self)
 
     @cached_property
     def exemplars(self) -> tuple[Batch, ...]:
@@ -94,6 +105,16 @@ class Iteration:
             source = bisect_right(starts, index) - 1
             rows.append((source, index - starts[source], first + offset))
         return Batch("pooled", tuple(rows), self)
+
+    def each(self, size: int = 1) -> Iterator[Batch]:
+        """Yield every slice of the incoming site once, in order, `size` at a time; no array outlives its batch.
+
+        Where slices are seen through windows, each is seen through one, drawn as any other of this iteration.
+        """
+        for start in range(0, len(self.incoming_site), size):
+            indices = range(start, min(start + size, len(self.incoming_site)))
+            alone = replace(self, _loaded={})
+            yield Batch("each slice", tuple((0, index, index) for index in indices), alone)
 
     def union(self, *batches: Batch) -> Batch:
         """C = D ∪ P."""
@@ -119,18 +140,21 @@ class Iteration:
             missing = [row for row in dict.fromkeys(rows) if row[0] == source and row not in self._loaded]
             for start, stop in _runs([row[2] for row in missing]):
                 self._fetch(source, missing[start:stop])
-        images, labels = zip(*(self._loaded[row] for row in rows), strict=True)
-        return Samples(torch.stack(images), torch.stack(labels))
+        images, labels, outputs = zip(*(self._loaded[row] for row in rows), strict=True)
+        stored = torch.stack(outputs) if all(one is not None for one in outputs) else None
+        return Samples(torch.stack(images), torch.stack(labels), stored)
 
     def _fetch(self, source: int, rows: list[Row]) -> None:
         site = self.incoming_site if source == 0 else self.previous_sites[source - 1]
         here = (self.seed, self.round, self.number)
         margin = 0 if self.window is None else margin_of(self.augmentation, self.window)
         samples = site.gather([row[1] for row in rows], [(*here, row[2]) for row in rows], margin)
-        images, labels = augment(
-            samples.images, samples.labels, self.augmentation, *here, first=rows[0][2], margin=margin
+        first, stored = rows[0][2], samples.outputs
+        images, labels, outputs = augment_along(
+            samples.images, samples.labels, stored, self.augmentation, *here, first=first, margin=margin
         )
-        self._loaded.update(zip(rows, zip(images, labels, strict=True), strict=True))
+        of_rows = [None] * len(rows) if outputs is None else outputs
+        self._loaded.update(zip(rows, zip(images, labels, of_rows, strict=True), strict=True))
 
     def _rows(self, number: int, source: Slices, count: int, first: int) -> tuple[Row, ...]:
         purpose = f"site {number}" if number else "incoming"

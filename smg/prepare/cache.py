@@ -67,6 +67,7 @@ class Prepared:
     content: str  # hash of the scan's voxels as they are stored
     turned: str = ""  # and as axial slices
     needed: float = 0.0  # mm: the smallest central field that holds all its foreground
+    outputs: torch.Tensor | None = None  # [slices, classes, rows, columns] float16: the network's, of some exemplars
 
 
 def write_entry(

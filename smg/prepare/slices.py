@@ -25,6 +25,7 @@ class Samples:
 
     images: torch.Tensor  # [B, adjacent x channels, N, N] float32
     labels: torch.Tensor  # [B, N, N] uint8, class indices
+    outputs: torch.Tensor | None = None  # [B, classes, N, N] float32, where they are stored with all of these slices
 
     def __len__(self) -> int:
         return len(self.images)
@@ -52,22 +53,27 @@ class Slices:
         `margin` more pixels of its slice on every side.
         """
         rows = [self._window(index, places[n] if places else None, margin) for n, index in enumerate(indices)]
-        images, labels = zip(*rows, strict=True)
-        return Samples(torch.stack(images), torch.stack(labels))
+        images, labels, outputs = zip(*rows, strict=True)
+        stored = torch.stack(outputs) if all(one is not None for one in outputs) else None
+        return Samples(torch.stack(images), torch.stack(labels), stored)
 
-    def _window(self, index: int, place: Place | None, margin: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _window(
+        self, index: int, place: Place | None, margin: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         number, slice_ = self.places[index]
         subject, options = self.subjects[number], self.options
         image = with_neighbours(subject.images, [slice_], options.adjacent)[0]
         labels = subject.labels[slice_]
+        outputs = None if subject.outputs is None else subject.outputs[slice_].float()
         if options.spacing is None:
-            return image, labels
+            return image, labels, outputs
         if place is None:
             top, left = ((length - options.size) // 2 for length in labels.shape)
         else:
             top, left = draw_corner(labels.numpy(), options.size, options.foreground, place)
         corner, size = (top - margin, left - margin), options.size + 2 * margin
-        return cut(image, corner, size), cut(labels, corner, size)
+        stored = None if outputs is None else cut(outputs, corner, size)
+        return cut(image, corner, size), cut(labels, corner, size), stored
 
 
 def with_neighbours(images: torch.Tensor, slices: Sequence[int], adjacent: int) -> torch.Tensor:
