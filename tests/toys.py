@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from smg.gradients.oracle import Oracle
+from smg.methods import Method
 from smg.networks.loss import Loss
 from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Batch, Iteration
@@ -32,8 +33,9 @@ def subject(seed: int, slices: int = 5, size: int = 16, site: str = "HK") -> Pre
     images = (images - images.mean()) / images.std()
     grid = Grid((slices, size, size), np.eye(4), size)
     about = Subject(site, f"Case{seed:02d}", (Path("i"),), Path("m"))
-    array = torch.from_numpy(images)[:, None]
-    return Prepared(about, array, torch.from_numpy(labels), (True,) * slices, grid, str(seed))
+    outputs = torch.from_numpy(rng.normal(size=(slices, 2, size, size))).half()
+    arrays = torch.from_numpy(images)[:, None], torch.from_numpy(labels)
+    return Prepared(about, *arrays, (True,) * slices, grid, str(seed), outputs=outputs)
 
 
 def slices(*seeds: int) -> Slices:
@@ -53,6 +55,15 @@ def smooth_network(seed: int = 0) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), nn.Softplus(), nn.Conv2d(4, 4, 3, padding=1), nn.Softplus(), nn.Conv2d(4, 2, 1)
     ).double()
+
+
+def remember(method: Method, ours: Oracle, theta: torch.Tensor | None = None) -> Method:
+    """Take the method through the end of one round, at Θ, and the beginning of the next."""
+    theta = ours.theta if theta is None else theta
+    ours.at(0, 1, 0, report=False)
+    method.end_round(theta.clone(), ours, iteration(previous=0))
+    method.begin_round(theta.clone(), ours, iteration(earlier=1))
+    return method
 
 
 class Given:

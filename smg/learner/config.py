@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from smg.gradients.optimiser import OptimiserConfig
-from smg.methods import Recipe, recipe
+from smg.methods import Method, find_method
 from smg.networks.config import NetworkConfig
 from smg.networks.loss import Loss, find_loss
 from smg.prepare.effects import Augmentation
 from smg.prepare.options import Preparation
 from smg.replay.selection import known
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method, and the policy by which its exemplars are chosen."""
+
+    method: Method
+    policy: str
+
+
+def spelled(method: str) -> tuple[str, str]:
+    """Split what a user writes into a method's name and a replay policy.
+
+    `sga+c` is short for method `sga` with `replay.policy` comprehensive. No method's name has it.
+    """
+    name = method.removesuffix("+c")
+    return name, "comprehensive" if name != method else "representative"
 
 
 class ReplayConfig(BaseModel):
@@ -22,7 +40,9 @@ class ReplayConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     subjects: int = Field(2, ge=0, description="exemplars kept of each site (N_e)")
-    policy: str | None = Field(None, description="how they are chosen; the method's own habit if not given")
+    policy: str | None = Field(
+        None, description="how they are chosen, or mine.py:mine; unset, representative, and comprehensive with +c"
+    )
     weight: float = Field(1.0, description="weight of diversity in the comprehensive policy (λ)")
     features: Literal["everywhere", "foreground"] = Field(
         "everywhere", description="where the features they are chosen by are averaged"
@@ -37,7 +57,9 @@ class LearnerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    method: str = Field("sga+c", description="a method's name; +c for the comprehensive replay buffer")
+    method: str = Field(
+        "sga+c", description="a method's name, or mine.py:mine; sga+c is short for sga with replay.policy=comprehensive"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="the method's own hyper-parameters")
     loss: str = Field(
         "dice+ce", description="segmentation loss: dice+ce, dice+focal, a class of monai.losses, mine.py:mine"
@@ -100,6 +122,6 @@ class LearnerConfig(BaseModel):
         return find_loss(self.loss, self.loss_options, self.network.classes)
 
     def recipe(self) -> Recipe:
-        """The method with its options, and the policy that fills its buffer."""
-        made = recipe(self.method, **self.options)
-        return Recipe(made.method, self.replay.policy or made.policy)
+        """Return the method with its options, and the policy that fills its buffer."""
+        name, policy = spelled(self.method)
+        return Recipe(find_method(name, **self.options), self.replay.policy or policy)

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from smg.errors import Misuse, SmgError, validation_line
-from smg.learner.config import LearnerConfig
+from smg.learner.config import LearnerConfig, spelled
 
 Tree = dict[str, Any]
 FOLLOWS = {"network.channels": "preparation.adjacent", "network.classes": "preparation.labels"}
@@ -40,7 +40,7 @@ def laid(*layers: Tree) -> Tree:
 
 
 def _plain(method: Any) -> str:
-    return str(method).removesuffix("+c")
+    return spelled(str(method))[0]
 
 
 def read_yaml(path: Path) -> Tree:

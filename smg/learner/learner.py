@@ -24,6 +24,7 @@ from smg.learner.store import FORMAT, Store
 from smg.networks import check_network
 from smg.networks.features import bottleneck_map
 from smg.prepare.site import check_field, prepare_site, scale_note
+from smg.replay.selection import known
 from smg.sites.site import Site
 from smg.sites.split import Split
 from smg.sites.volume import Volume
@@ -134,7 +135,9 @@ class Learner(Lineage):
     def _training(self, number: int, site: str, parts: Parts, answering: Answering) -> Training:
         if not parts["train"]:
             raise SmgError(f"site {site}: no subject to train with")
-        fresh = self.config.recipe().method.one_network_a_site
+        recipe = self.config.recipe()
+        known(recipe.policy)  # a file that is gone is better missed before the round than after it
+        fresh = recipe.method.one_network_a_site
         moments = None
         if self.config.keep_optimiser and not fresh and self.current:
             if "optimiser.safetensors" in self.store.read_round(self.current)["files"]:  # it was kept then, too

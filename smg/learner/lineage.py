@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from smg.errors import SmgError
-from smg.learner.config import LearnerConfig
+from smg.learner.config import LearnerConfig, spelled
 from smg.learner.exemplars import alias, unpack
 from smg.learner.history import History, line_of
 from smg.learner.processes import first_process
@@ -224,10 +224,11 @@ class Lineage:
     def _drop_state(self, site: str) -> None:
         """Remove what the states of all rounds hold of a site's patients: a later round's may hold it too."""
         for number in [entry["round"] for entry in self.model["rounds"]]:
-            if "state.safetensors" in self.store.read_round(number)["files"]:
+            record = self.store.read_round(number)
+            if "state.safetensors" in record["files"]:
                 state = self.store.read_tensors(number, "state")
                 left = {name: tensor for name, tensor in state.items() if not name.startswith(f"{site}/")}
-                if len(left) < len(state):
+                if len(left) < len(state) or "replaced" in record:  # or a process died while it did so
                     self.store.replace_tensors(number, "state", left)
 
     def _alone(self) -> AbstractContextManager[None]:
@@ -236,8 +237,8 @@ class Lineage:
 
 
 def _named(method: str) -> str:
-    """The name that a method is registered by: without its file, and without what is said of its buffer."""
-    return method.rpartition(":")[2].removesuffix("+c")
+    """Return the name that a method is registered by, without its file."""
+    return spelled(method)[0].rpartition(":")[2]
 
 
 def _changed(before: BaseModel, now: BaseModel) -> str:

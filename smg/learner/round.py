@@ -17,6 +17,7 @@ from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Gradient, GradientSource, Oracle
 from smg.learner.config import LearnerConfig
 from smg.methods import Step, take_step
+from smg.methods.step import keep_apart
 from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Iteration
 from smg.prepare.cache import Prepared
@@ -89,9 +90,9 @@ class Training:
 
     def run(self, save: Callable[[], None], seconds: float = 60.0, told: Told | None = None) -> None:
         """Every iteration that is left; `save` is called on a clock, at the end, and when `told` raises `Stopped`."""
-        self._begin()
         last = started = time.monotonic()
         spent = self.progress.seconds
+        self._begin()
 
         def save_all() -> None:
             self.progress.seconds = spent + time.monotonic() - started
@@ -144,16 +145,7 @@ class Training:
         batches = replace(self._batches(number), augmentation=Augmentation())
         self.oracle.at(self.config.seed, self.number, number, scale=self.opt.scale, report=False)
         hook(self.oracle.theta.clone(), self.oracle, batches)  # a copy: passes at Θ itself move batch norm's statistics
-        self._keep_apart()
-
-    def _keep_apart(self) -> None:
-        """Own what the state holds: a vector that is Θ itself, or a view of it, would move with Θ."""
-        state, theta = self.method.state, self.oracle.theta
-        for name, tensor in state.items():
-            if not isinstance(tensor, Tensor):
-                raise SmgError(f"method {self.method.name}: state {name!r} is {tensor!r}; state is tensors by name")
-            if tensor.untyped_storage().data_ptr() == theta.untyped_storage().data_ptr():
-                state[name] = tensor.detach().clone()
+        keep_apart(self.method, self.oracle.theta)
 
     def step(self, iteration: int) -> Step:
         """Take one iteration."""
@@ -162,7 +154,6 @@ class Training:
             step = take_step(self.method, self.oracle, self.opt, self._batches(iteration))
         except FloatingPointError as error:
             raise self._diverged(iteration + 1, str(error)) from None
-        self._keep_apart()
         if iteration % self.config.log_every == 0 or iteration + 1 == self.config.iterations:
             self.progress.log.append({"iteration": iteration + 1, **step.as_json()})
         return step

@@ -134,7 +134,7 @@ class Store:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise SmgError(f"{path}: {error.strerror}") from None
-        dropped = name == "exemplars" and found == EMPTY  # killed, perhaps, before the record was told
+        dropped = name in ("exemplars", "state") and found == EMPTY  # killed, perhaps, before the record was written
         if found not in expected and not dropped:
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup")
         return map_safetensors(path)[0]
@@ -143,16 +143,18 @@ class Store:
         """Put other arrays in the place of a round's, as when exemplars are dropped.
 
         Killed between any two writes, the round is as it was before or as it is after: the record knows both hashes
-        while the file may be either.
+        while the file may be either. Where nothing takes their place, the arrays go first: an empty file needs no hash.
         """
         record, folder, file = self.read_round(number), self.round_folder(number), f"{name}.safetensors"
+        pending = record.pop("replaced", {})  # of another file, where a process died
         data = _bytes(tensors)
-        before, files = record["files"][file], record["files"] | {file: hashlib.sha256(data).hexdigest()}
-        write_json(folder / "round.json", record | {"files": files, "replaced": {file: before}})
+        files = record["files"] | {file: hashlib.sha256(data).hexdigest()}
+        before = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+        if tensors:
+            write_json(folder / "round.json", record | {"files": files, "replaced": pending | {file: before}})
         _write(folder / file, data)
-        write_json(
-            folder / "round.json", {key: value for key, value in record.items() if key != "replaced"} | {"files": files}
-        )
+        left = {other: found for other, found in pending.items() if other != file}
+        write_json(folder / "round.json", record | {"files": files} | ({"replaced": left} if left else {}))
 
     # --- the round under way ------------------------------------------------------------------------------------------
 

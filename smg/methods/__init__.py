@@ -1,7 +1,7 @@
 """Every method is a recipe over gradients: one file each, mostly its equation."""
 
 from smg.methods.a_gem import AGEM
-from smg.methods.base import METHODS, Method, Recipe, recipe, register
+from smg.methods.base import METHODS, Method, find_method, register
 from smg.methods.c_meta import CMeta
 from smg.methods.der import DER
 from smg.methods.ewc import EWC
@@ -35,10 +35,9 @@ __all__ = [
     "Method",
     "PerSite",
     "Pooled",
-    "Recipe",
     "SGADirect",
     "Step",
-    "recipe",
+    "find_method",
     "register",
     "take_step",
 ]

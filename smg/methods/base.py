@@ -171,22 +171,15 @@ def register(name: str) -> Callable[[M], M]:
     return known
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """A method, and the policy by which its exemplars are chosen."""
-
-    method: Method
-    policy: str
-
-
-def recipe(name: str, **options: Any) -> Recipe:
-    """The method of that name; `+c` behind it asks for the comprehensive replay buffer, as in `sga+c`.
-
-    A method of your own is named with its file: `mine.py:mine`.
-    """
-    kind = METHODS.find(name.removesuffix("+c"), more=", and NAME+c for the comprehensive buffer")
-    method = kind(**_checked(kind, options))
-    return Recipe(method, "comprehensive" if name.endswith("+c") else "representative")
+def find_method(name: str, **options: Any) -> Method:
+    """Return the method of that name with its options; one of your own is named with its file: `mine.py:mine`."""
+    kind = METHODS.find(name)
+    if kind.remembers() and not kind.keeps_of_patients:
+        raise Misuse(
+            f"method {kind.name}: remembers between rounds, and does not say what it holds of patients; say it in "
+            "`keeps_of_patients`"
+        )
+    return kind(**_checked(kind, options))
 
 
 def _checked(method: type[Method], options: dict[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ def take_step(method: Method, oracle: GradientSource, opt: Optimiser, batches: I
 
     def noted(theta: Tensor, gradient: Tensor) -> Tensor:
         _require_vector(method, "direction", gradient, oracle.theta)
+        keep_apart(method, oracle.theta)
         handed.append(gradient)
         return opt(theta, gradient)
 
@@ -52,8 +53,18 @@ def take_step(method: Method, oracle: GradientSource, opt: Optimiser, batches: I
     moved = method.update(oracle.theta, oracle, noted, batches)
     _require_vector(method, "update", moved, oracle.theta)
     if moved is not oracle.theta:
+        keep_apart(method, oracle.theta)
         oracle.theta.copy_(moved)
     return _report(oracle, handed)
+
+
+def keep_apart(method: Method, theta: Tensor) -> None:
+    """Copy what a method's state holds of Θ itself, before Θ moves: what is remembered stays as it was."""
+    for name, tensor in method.state.items():
+        if not isinstance(tensor, Tensor):
+            raise SmgError(f"method {method.name}: state {name!r} is {tensor!r}; state is tensors by name")
+        if tensor.untyped_storage().data_ptr() == theta.untyped_storage().data_ptr():
+            method.state[name] = tensor.detach().clone()
 
 
 def _require_vector(method: Method, what: str, given: object, theta: Tensor) -> None:

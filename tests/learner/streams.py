@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import smg.learner.round
+from smg.gradients.oracle import Oracle
 from smg.learner.config import LearnerConfig
 from smg.learner.store import Store
 from smg.learner.stream import Stream
@@ -38,12 +40,20 @@ def tiny_stream(data: Path, **changes: Any) -> Stream:
 
 
 def fingerprint(run: Path) -> dict[str, str]:
-    """A hash of every file that a run leaves, but for the dates in its journal and log, and the lock."""
+    """A hash of every file that a run leaves, but for the dates in its journal and log, the lock, and time spent."""
     return {
-        str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(run)): hashlib.sha256(_timeless(path)).hexdigest()
         for path in sorted(run.rglob("*"))
         if path.is_file() and path.name not in ("journal.jsonl", "log.jsonl", "lock") and "progress" not in path.parts
     }
+
+
+def _timeless(path: Path) -> bytes:
+    if path.name not in ("round.json", "results.json"):
+        return path.read_bytes()
+    held = json.loads(path.read_text())
+    assert held.pop("seconds", None) or held["costs"].pop("seconds")  # it was measured
+    return json.dumps(held).encode()
 
 
 def told(model: Path) -> list[tuple[str, int]]:
@@ -55,11 +65,15 @@ class Moments:
     """Counts the moments at which a process may die, by kind, and dies at the n-th of one kind by SIGKILL."""
 
     KINDS = ("training", "before a rename", "after a rename", "before removing", "in a write", "closing")
+    LOOKING = "begin_round and end_round"  # of methods that have them
     CLOSING = ("write_round", "write", "note", "forget_progress")  # what the end of a round writes, in this order
 
     def __init__(self, kind: str = "", fatal: int = 0) -> None:
         self.kind, self.left = kind, fatal
         self._watch(smg.learner.round, "take_step", "training", before=True)
+        self._watch(smg.learner.round.Training, "_look", self.LOOKING, before=True)
+        self._watch_looking()
+        self._watch(smg.learner.round.Training, "_look", self.LOOKING, before=False)
         self._watch(os, "replace", "before a rename", before=True)
         self._watch(os, "replace", "after a rename", before=False)
         self._watch(shutil, "rmtree", "before removing", before=True)
@@ -86,6 +100,17 @@ class Moments:
             return result
 
         setattr(where, name, watched)
+
+    def _watch_looking(self) -> None:
+        """Every pass that a method asks for outside of the iterations."""
+        original = Oracle._mean_loss
+
+        def watched(oracle: Oracle, *args: Any) -> Any:
+            if not oracle._reports:
+                self.pass_by(self.LOOKING)
+            return original(oracle, *args)
+
+        Oracle._mean_loss = watched  # type: ignore[method-assign]
 
     def _halve_writes(self) -> None:
         """A write is two: the first half reaches the file, and the process may die before the second."""

@@ -76,6 +76,17 @@ def test_killed_anywhere_and_started_again_it_ends_the_same(
     assert_alike(tmp_path / "killed", tmp_path / "straight")
 
 
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.remembers()])
+def test_killed_while_a_method_looks_at_a_round_it_ends_the_same(name: str, data: Path, tmp_path: Path) -> None:
+    """In begin_round, and twice in end_round: before it, and after some of its passes or all of it."""
+    changes = {"method": name, "select": "average"}
+    assert _in_a_process(data, tmp_path / "straight", changes) == 0
+    for fatal in (2, 1, 5 if name != "lwf" else 2):
+        assert _in_a_process(data, tmp_path / "killed", changes, Moments.LOOKING, fatal) == -signal.SIGKILL, fatal
+    assert _in_a_process(data, tmp_path / "killed", changes) == 0
+    assert_alike(tmp_path / "killed", tmp_path / "straight")
+
+
 class Killed(BaseException):
     """As good as SIGKILL where a death leaves nothing behind but what was written, and faster."""
 

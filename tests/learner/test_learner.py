@@ -719,7 +719,7 @@ def test_a_model_with_a_method_of_ones_own_can_be_looked_at_and_asked_without_it
     monkeypatch.chdir(tmp_path)
     learner(tmp_path / "model", method="mine.py:mine").learn(Site.find(data, "A"))
     (tmp_path / "mine.py").unlink()
-    monkeypatch.setattr("smg.methods.base._OWN", {})
+    monkeypatch.setattr("smg.registry._FILES", {})
     there = Learner(tmp_path / "model")
     assert there.sites == ["A"]
     there.predict(read_volume(next((data / "B").glob("Case00.nii*"))))
