@@ -230,10 +230,16 @@ def _print_results(results: dict[str, Any]) -> None:
     rows = [(f"after {r}", *(_number(matrix[r][site], 100) for site in sites)) for r in sites]
     print_table(("DSC %", *sites), rows)
     table = []
-    for measure, formula in results["formulas"].items():
+    for measure in results["measures"]["dsc"]:
+        formula = results["formulas"][measure]
         dsc, asd = (results["measures"][metric][measure] for metric in ("dsc", "asd"))
         table.append((measure, _number(dsc, 100), _number(asd, 1), formula))
     print_table(("", "DSC %", "ASD mm", "of a[round][site]"), table)
+    costs = results["costs"]
+    kept = f"{costs['replay_subjects']} subjects, {costs['replay_bytes'] / 1e6:.1f} MB, kept"
+    state = f"{costs['state_bytes'] / 1e6:.1f} MB remembered"
+    times = [duration(seconds) for seconds in costs["seconds"].values()]
+    print(f"{kept}; {state}; {costs['parameters']:,} parameters; rounds took {', '.join(times)}")
 
 
 def _number(value: float | None, scale: float) -> str:
@@ -305,7 +311,7 @@ def print_bench(folder: Path) -> None:
 def write_tables(folder: Path) -> bool:
     """The table in the paper's form, here and in the folder as Markdown, LaTeX and CSV; differences. Is there a run?"""
     from smg.files import replacing
-    from smg.report import paired
+    from smg.report import costs, paired
     from smg.report.runs import find_runs
     from smg.report.table import cells, columns, paper_tables, to_csv, to_latex, to_markdown
 
@@ -317,9 +323,12 @@ def write_tables(folder: Path) -> bool:
         print(", ".join(filter(None, [table.stream, table.of, f"seeds: {seeds}"])))
         rows = [(name, *(cell.text(digits=d) for cell, d in cells(row))) for name, row in table.rows.items()]
         print_table(("", *columns()), rows)
+    for heading, heads, texts in costs.as_text(runs):
+        print(heading)
+        print_table(("", *heads), texts)
     for suffix, written in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
         with replacing(folder / f"table.{suffix}") as temporary:
-            temporary.write_text(written(tables))
+            temporary.write_text(written(tables) + costs.written_as(suffix, runs))
     if tables:
         print(f"tables: {folder}/table.md, table.tex, table.csv")
     if differences := paired.paired_differences(runs, REFERENCE):

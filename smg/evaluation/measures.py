@@ -7,7 +7,7 @@ round of the stream, and round T+1 goes on from T and learns the unseen site wit
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 Matrix = dict[str, dict[str, float]]  # the round's site -> the evaluated site -> mean
 
@@ -16,6 +16,14 @@ FORMULAS = {
     "BT": "mean over s < T of a[T][s] - a[s][s]",
     "FM": "a[T][unseen], over every subject of the unseen site outside its validation part",
     "FT": "a[T][unseen] - a[T+1][unseen], over its test part",
+}
+COSTS = {  # what a stream of rounds costs, and what it gives beside the measures
+    "plasticity": "mean over learned sites s of a[s][s] - b[s], b[s] of a network trained as long on s alone",
+    "replay_subjects": "subjects of all learned sites that are kept after round T",
+    "replay_bytes": "bytes of their slices, masks and stored outputs",
+    "state_bytes": "bytes that the method remembers after round T",
+    "parameters": "weights of all the networks that answer after round T",
+    "seconds": "of each round, from begin_round to end_round, with its validation",
 }
 
 
@@ -30,6 +38,11 @@ def measures(matrix: Matrix, order: Sequence[str], unseen: str | None) -> dict[s
         "FM": seen,
         "FT": seen - _at(matrix, unseen, unseen) if unseen else math.nan,
     }
+
+
+def plasticity(matrix: Matrix, order: Sequence[str], alone: Mapping[str, float]) -> float:
+    """How far each site, right after its round, is from a network of its own (`alone`); NaN where that is not known."""
+    return sum(_at(matrix, site, site) - alone.get(site, math.nan) for site in order) / len(order)
 
 
 def _at(matrix: Matrix, round_site: str, site: str) -> float:

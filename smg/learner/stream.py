@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from smg.errors import Misuse, SmgError
-from smg.evaluation.measures import FORMULAS, Matrix, measures
+from smg.evaluation.measures import COSTS, FORMULAS, Matrix, measures, plasticity
 from smg.evaluation.subjects import Measuring, mean_of
 from smg.files import locked, write_json
 from smg.learner.closing import versions
 from smg.learner.config import LearnerConfig
 from smg.learner.events import Event, Listener, appending
+from smg.learner.history import History
 from smg.learner.learner import Learner
 from smg.learner.processes import first_process, meet
 from smg.learner.round import Told
@@ -94,7 +95,7 @@ class Stream:
                     say=self.say,
                 )
             rows += self._evaluated(folder, learner, number, splits, tell)
-        results = self.results(rows)
+        results = self.results(rows) | {"costs": self._costs(learner, rows)}
         if first_process():
             write_json(folder / "results.json", results)
         tell({"event": "end", "measures": results["measures"]})
@@ -212,7 +213,7 @@ class Stream:
             **self._identity(),
             "matrix": _jsonable(matrices),
             "measures": _jsonable({metric: self._measures(rows, metric, names[0]) for metric in METRICS}),
-            "formulas": FORMULAS,
+            "formulas": FORMULAS | COSTS,
             "classes": {name: _jsonable({m: self._measures(rows, m, name) for m in METRICS}) for name in names},
             "missing": {metric: self._missing(rows, metric, names[0]) for metric in METRICS},
             "subjects": rows,
@@ -227,6 +228,26 @@ class Stream:
             measures(self._matrix(some, metric, name), list(self.order), self.unseen) for some in (rows, both)
         )
         return found | {"FT": paired["FT"]}
+
+    def _costs(self, learner: Learner, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return what the rounds cost; plasticity needs a network for each site, which only `per-site` itself has."""
+        numbers = [entry["round"] for entry in learner.rounds()]
+        records = [learner.store.read_round(number) for number in numbers]
+        last, own = len(self.order), self.config.recipe().method.one_network_a_site
+        name, kept = self.config.preparation.labels.names[0], records[last - 1]["kept"].values()
+        alone = {}
+        for metric in METRICS:
+            matrix = self._matrix(rows, metric, name)
+            alone[metric] = plasticity(matrix, list(self.order), {s: matrix[s][s] for s in self.order if own})
+        weights = sum(p.numel() for p in learner.network(numbers[last - 1]).parameters())
+        return {
+            "plasticity": _jsonable(alone),
+            "replay_subjects": sum(one["subjects"] for one in kept),
+            "replay_bytes": sum(one["bytes"] for one in kept),
+            "state_bytes": History(learner.store.folder).state(numbers[last - 1])["state_bytes"],
+            "parameters": weights * (last if own else 1),
+            "seconds": {record["site"]: round(record["seconds"], 3) for record in records},
+        }
 
     def _matrix(self, rows: list[dict[str, Any]], metric: str, name: str) -> Matrix:
         matrix: Matrix = {}

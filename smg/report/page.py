@@ -14,6 +14,7 @@ from smg.errors import Misuse, SmgError
 from smg.files import replacing
 from smg.report import sections, settings, subjects
 from smg.report.collect import Material, collect
+from smg.report.costs import COLUMNS, written_as
 from smg.report.figures import Figures
 from smg.report.style import PALETTE
 from smg.report.table import paper_tables, to_csv, to_latex
@@ -70,6 +71,8 @@ def _page(material: Material, figures: Figures, paths: Sequence[Path], data: Pat
         "palette": PALETTE,
         "heads": sections.measure_heads(),
         "answer": sections.answer(material),
+        "costs": sections.costs(material),
+        "cost_columns": COLUMNS,
         "history": sections.history(material.models),
         "glance": sections.at_a_glance(material, figures),
         "hint": sections.hint(material, data is not None),
@@ -77,8 +80,8 @@ def _page(material: Material, figures: Figures, paths: Sequence[Path], data: Pat
         "matrices": sections.matrices(material, figures),
         "buffer": sections.buffer(material, figures),
         "objective": sections.objective(material, figures),
-        "latex": to_latex(tables) if tables else "",
-        "csv": to_csv(tables) if tables else "",
+        "latex": to_latex(tables) + written_as("tex", material.runs) if tables else "",
+        "csv": to_csv(tables) + written_as("csv", material.runs) if tables else "",
         "subjects": subjects.packed(material.runs) if material.runs else None,
         "failures": subjects.failures(material.runs),
         "shared": shared,

@@ -16,6 +16,7 @@ from smg.report.answer import Verdict, verdict
 from smg.report.buffer import exemplars, feature_map
 from smg.report.charts import draw_features, draw_measures, draw_series, draw_times, fill_matrices
 from smg.report.collect import Material, Model, Record, milliseconds_a_step, told_stream
+from smg.report.costs import COLUMNS, cost_tables
 from smg.report.curves import curve_of, draw_curves
 from smg.report.figures import Figures
 from smg.report.matrices import bounds_of, heat_rows, kept_row, matrix_of, sites_of
@@ -86,6 +87,17 @@ def measure_heads() -> list[Part]:
     """The columns of the table, each with its formula."""
     return [{"name": m, "title": MEANING[m][0], "meaning": MEANING[m][1], "formula": FORMULAS[m], "metric": metric}
             for metric in METRICS for m in MEASURES]  # fmt: skip
+
+
+def costs(material: Material) -> list[Part]:
+    """2, too: what each method costs and gives beside the measures, where the runs say it."""
+    titles = {run.stream: told_stream(run.results["stream"]) for run in material.runs}
+    return [
+        {"title": titles[table.stream],
+         "rows": [{"name": name, "cells": [_cell(c, column.digits) for c, column in zip(row, COLUMNS, strict=True)]}
+                  for name, row in table.rows.items()]}
+        for table in cost_tables(material.runs)
+    ]  # fmt: skip
 
 
 def history(models: Sequence[Model]) -> list[Part]:

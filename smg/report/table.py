@@ -158,14 +158,14 @@ def to_latex(tables: Sequence[StreamTable]) -> str:
     ]
     lines += [" & " + " & ".join(heads) + r" \\", " & " + " & ".join(MEASURES * len(METRICS)) + r" \\"]
     for table in tables:
-        title = _escaped(f"{table.stream.replace('|', 'unseen')}, {_about(table)}")
+        title = in_latex(f"{table.stream.replace('|', 'unseen')}, {_about(table)}")
         lines += [r"\midrule", rf"\multicolumn{{{len(columns()) + 1}}}{{l}}{{\textit{{{title}}}}} \\"]
         for name, row in table.rows.items():
             texts = []
             for cell, digits in cells(row):
                 number = f"${cell.text(pm=chr(92) + 'pm', digits=digits)}$" if cell.mean is not None else "--"
                 texts.append(rf"\boldmath\textbf{{{number}}}" if cell.best else number)
-            lines.append(f"{_escaped(name)} & " + " & ".join(texts) + r" \\")
+            lines.append(f"{in_latex(name)} & " + " & ".join(texts) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -202,6 +202,7 @@ def in_markdown(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-def _escaped(text: str) -> str:
+def in_latex(text: str) -> str:
+    """A text in which nothing is a command."""
     special = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$"}
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
