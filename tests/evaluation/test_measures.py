@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from smg.evaluation.measures import measures
+from smg.evaluation.measures import measures, plasticity
 
 MATRIX = {
     "A": {"A": 0.90, "B": 0.50, "C": 0.40, "X": 0.30},
@@ -31,3 +31,10 @@ def test_what_was_not_evaluated_is_not_a_zero() -> None:
     assert math.isnan(measures(MATRIX, ["A"], "X")["BT"])
     broken = MATRIX | {"C": {"A": math.nan, "B": 0.75, "C": 0.95, "X": 0.5}}
     assert math.isnan(measures(broken, ["A", "B", "C"], "X")["BM"])
+
+
+def test_plasticity_by_hand() -> None:
+    alone = {"A": 0.7, "B": 0.7, "C": 0.8}
+    own = [MATRIX[site][site] for site in "ABC"]
+    assert plasticity(MATRIX, ["A", "B", "C"], alone) == pytest.approx((sum(own) - 2.2) / 3)
+    assert math.isnan(plasticity(MATRIX, ["A", "B", "C"], {"A": 0.7}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,16 @@ import pytest
 import torch
 
 import smg.learner.store
-from smg.errors import SmgError
+from smg.errors import SmgError, Stopped
 from smg.gradients.oracle import Oracle
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
-from smg.methods import METHODS
+from smg.methods import METHODS, Step
 from smg.prepare.batches import Batch
 from smg.prepare.site import prepare_site
 from smg.sites.site import Site
 from tests.cli.test_sites import smg as command
-from tests.learner.streams import TINY, write_sites
+from tests.learner.streams import TINY, tiny_stream, write_sites
 
 OWN = """
 from dataclasses import dataclass
@@ -333,3 +334,39 @@ def test_a_method_of_smgs_is_not_replaced_by_a_users_file(tmp_path: Path) -> Non
     with pytest.raises(SmgError, match=r"taken\.py: method 'sga' is registered already \(smg\.methods\.sga\); choose"):
         config(method=f"{tmp_path}/taken.py:sga")
     assert METHODS["sga"].__module__ == "smg.methods.sga"
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "kept", "networks"), [("der++", 4, 1), ("ewc", 0, 1), ("per-site", 0, 2)])
+def test_a_run_tells_what_it_cost(method: str, kept: int, networks: int, data: Path, tmp_path: Path) -> None:
+    results = tiny_stream(data, method=method, iterations=2).run(tmp_path / "run")
+    costs, learner = results["costs"], Learner(tmp_path / "run" / "model")
+    weights = len(learner_theta(learner, 2))
+    assert set(costs) <= set(results["formulas"])
+    assert costs["replay_subjects"] == kept
+    assert costs["replay_bytes"] == sum(
+        row["bytes"] for row in learner.stored()[:2]
+    )  # C, the unseen site, is not in it
+    assert costs["state_bytes"] == (2 * 4 * weights if method == "ewc" else 0)
+    assert costs["parameters"] == networks * weights
+    assert set(costs["seconds"]) == set("ABC")
+    known = 0.0 if method == "per-site" else None
+    assert costs["plasticity"]["dsc"] == known
+
+
+def test_a_rounds_time_goes_on_counting_after_a_stop(data: Path, tmp_path: Path) -> None:
+    def stop(iteration: int, step: Step) -> None:
+        time.sleep(0.02)
+        if iteration == 3 and not stopped:
+            stopped.append(iteration)
+            raise Stopped("as asked")
+
+    stopped: list[int] = []
+    learner = Learner.create(tmp_path / "model", config(method="jm"))
+    with pytest.raises(Stopped):
+        learner.learn(Site.find(data, "A"), told=stop)
+    so_far = learner.store.resume()[1]["seconds"]  # type: ignore[index]
+    assert so_far >= 0.06
+    assert learner.learn(Site.find(data, "A"), told=stop)["seconds"] >= so_far + 0.02
