@@ -66,8 +66,16 @@ def learn(
     called: Called = None,
     split: SplitFile = None,
     tolerance: Annotated[
-        float, typer.Option(help="Points of DSC that an earlier site's exemplars may fall before the round is held.")
-    ] = 5.0,
+        float | None,
+        typer.Option(help="Points of DSC that an earlier site may lose before a round is held. [default: 5]"),
+    ] = None,
+    guard: Annotated[
+        Path | None,
+        typer.Option(help="Sites learned before, with scans kept apart that judge the round. [default: sentinels]"),
+    ] = None,
+    unguarded: Annotated[
+        bool, typer.Option("--unguarded", help="Hold no round, whatever it did to earlier sites.")
+    ] = False,
     again: Annotated[bool, typer.Option("--again", help="Learn a site that was learned before.")] = False,
     other_preparation: Annotated[
         bool, typer.Option("--other-preparation", help="Prepare scans otherwise than the model's earlier rounds.")
@@ -82,8 +90,10 @@ def learn(
 
     Example: `smg learn model data/RUNMC --minutes 30`
     """
-    if not 0 <= tolerance < math.inf:
+    if tolerance is not None and not 0 <= tolerance < math.inf:
         raise Misuse(f"--tolerance {tolerance:g}: points of DSC, zero or more")
+    from smg.sites.layouts import find_sites
+
     found = _site(data, site, called)
     parts = _split(found, split)
     given = _given(method, iterations, configs, labels, settings)
@@ -95,7 +105,9 @@ def learn(
             split=parts,
             again=again,
             leave_out=leave_out,
-            tolerance=tolerance / 100,
+            tolerance=tolerance,
+            unguarded=unguarded,
+            held_out=find_sites(guard) if guard else None,
             told=told,
             say=say,
         )
@@ -106,8 +118,8 @@ def learn(
     if record["held"]:
         number = record["round"]
         print(
-            f"round {number} is held: an earlier site fell by more than {tolerance:g} points. The model is as it was. "
-            f"`smg accept {model} {number}` takes the round; to drop it, do nothing",
+            f"round {number} is held: {'; '.join(record['guard']['reasons'])}. The model is as it was. "
+            f"`smg accept {model} {number}` takes the round; to leave it, do nothing",
             file=sys.stderr,
         )
         raise typer.Exit(HELD)
@@ -274,15 +286,27 @@ def _print_round(record: dict[str, Any]) -> None:
     count = record["subjects"]["train"]
     print(f"round {record['round']}: {site}, trained on {count} subject{'s' * (count != 1)}")
     rows = [(f"{site} (test)", "-", mean_dsc([row["classes"] for row in record["test"]]), "")]
-    for earlier, dsc in record["earlier"].items():
-        before, after = 100 * dsc["before"], 100 * dsc["after"]
-        rows.append((f"{earlier} (exemplars)", f"{before:.1f}", f"{after:.1f}", f"{after - before:+.1f}"))
-    rows += [
-        (f"{s} (none kept)", "-", "-", "unknown") for s, k in record["kept"].items() if s != site and not k["subjects"]
-    ]
+    for earlier, one in record["guard"]["sites"].items():
+        rows.append(_guard_row(earlier, one))
+        if one["exemplars"]:
+            before, after = (100 * dsc for dsc in one["exemplars"])
+            rows.append((f"  {earlier}'s exemplars, trained on", f"{before:.1f}", f"{after:.1f}", ""))
     print_table(("DSC in %", "before", "after", "change"), rows)
     kept = ", ".join(f"{k['subjects']} of {s} ({k['bytes'] / 1e6:.1f} MB)" for s, k in record["kept"].items())
     print(f"kept for replay: {kept}")
+
+
+def _guard_row(site: str, one: dict[str, Any]) -> tuple[str, str, str, str]:
+    """What the round did to an earlier site, by subjects that no gradient has seen."""
+    if one["fall"] is None:
+        return f"{site} (nothing kept to measure by)", "-", "-", "not measured"
+    count = one["subjects"]
+    name = "sentinel" if one["evidence"] == "sentinels" else "held-out scan"
+    before, after, error = (100 * one[key] for key in ("before", "after", "error"))
+    change = f"{after - before:+.1f} ± {error:.1f}"
+    if one["best"] - one["before"] > 0.001:
+        change += f" (best {100 * one['best']:.1f})"
+    return f"{site} ({count} {name}{'s' * (count > 1)})", f"{before:.1f}", f"{after:.1f}", change
 
 
 def _print_evaluation(rows: list[dict[str, Any]]) -> None:

@@ -11,6 +11,7 @@ from smg.cli.terminal import print_json, print_table
 
 if TYPE_CHECKING:
     from smg.learner.history import History, Round
+    from smg.learner.learner import Learner
 
 replay = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="What is kept of each site.")
 
@@ -57,7 +58,7 @@ def rollback(
 
     learner = Learner(model)
     learner.rollback(number)
-    print(f"round {number} is current; the model knows {', '.join(learner.sites) or 'no site yet'}")
+    _print_known(learner, number)
 
 
 def accept(
@@ -71,7 +72,18 @@ def accept(
 
     learner = Learner(model)
     learner.accept(number)
-    print(f"round {number} is current; the model knows {', '.join(learner.sites)}")
+    _print_known(learner, number)
+
+
+def _print_known(learner: Learner, number: int) -> None:
+    """Say which sites the current version knows, and which it has lost."""
+    from smg.learner.history import History
+
+    lost = History(learner.store.folder).lost()
+    known = [site for site in learner.sites if site not in lost]
+    print(f"round {number} is current; the model knows {', '.join(known) or 'no site yet'}")
+    for site, (best, after) in lost.items():
+        print(f"it has lost {site}: DSC {100 * best:.1f} % at its best, {100 * after:.1f} % when it was last measured")
 
 
 @replay.command("show", epilog="Example: `smg replay show model`")
@@ -103,15 +115,20 @@ def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE"
     from smg.sites.site import canonical
 
     count = Learner(model).drop(canonical(site))
-    print(f"{count} exemplars of {canonical(site)} removed; whether later rounds forget it can no longer be told")
+    print(
+        f"{count} exemplars of {canonical(site)} and its sentinels removed; "
+        "whether later rounds forget it can no longer be measured"
+    )
 
 
 # --- on the way -------------------------------------------------------------------------------------------------------
 
 
 def _round_as_json(one: Round, past: History) -> dict[str, Any]:
-    keys = ("subjects", "kept", "earlier", "versions")
-    told = {key: one.record[key] if one.record else None for key in keys}
+    keys = ("subjects", "kept", "earlier", "guard", "seconds", "versions")
+    told = {key: one.record.get(key) if one.record else None for key in keys}
+    if one.record:
+        told |= {key: one.record["config"][key] for key in ("method", "iterations")}
     if one.kept and told["kept"]:
         told["kept"] = told["kept"] | {one.site: one.kept}  # by now some may have been dropped
     held = past.held(one.record) if one.record else None

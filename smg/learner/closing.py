@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,9 @@ import smg
 from smg.evaluation.predict import class_logits
 from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
-from smg.learner.exemplars import alias, choose, count_of, size_of
+from smg.learner.exemplars import alias, choose, count_of, pack, size_of
 from smg.learner.familiarity import Familiar
+from smg.learner.guard import best_so_far, judge, reasons_to_hold
 from smg.learner.lineage import Lineage, scan_hashes
 from smg.learner.processes import first_process
 from smg.learner.round import Training
@@ -27,14 +29,26 @@ from smg.replay.features import foreground_features, subject_moments
 Parts = dict[str, list[Prepared]]
 
 
-def close(past: Lineage, training: Training, parts: Parts, tolerance: float | None) -> None:
-    """Make a trained round a version, current unless it harmed an earlier site by more than `tolerance`."""
+@dataclass(frozen=True)
+class Guarding:
+    """How a round is judged."""
+
+    tolerance: float | None  # points of DSC that an earlier site may lose; None to hold no round
+    held_out: Mapping[str, Sequence[Prepared]] = field(default_factory=dict)  # scans that stay at the hospital, by site
+
+
+def close(past: Lineage, training: Training, parts: Parts, guarding: Guarding) -> None:
+    """Make a trained round a version, current unless it harmed an earlier site, or none can say whether it did."""
     chosen, seen = _looked_through(past, training, parts)
+    sentinels = _sentinels(training, parts, past.config)
     record = _about(past, training, parts) | seen
     record["kept"] = past.kept() | {training.site: {"subjects": count_of(chosen), "bytes": size_of(chosen)}}
     record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
-    record["held"] = tolerance is not None and _harmed(record["earlier"], tolerance)
+    record |= _judged(past, training, sentinels, record["earlier"], guarding)
     tensors = {"weights": _cpu(training.network.state_dict()), "exemplars": chosen}
+    if sentinels:
+        names = [alias(past.config.seed, training.site, p.subject.case) for p in sentinels]
+        tensors["sentinels"] = pack(sentinels, names)
     if past.config.keep_optimiser:
         tensors["optimiser"] = _cpu(training.opt.state())
     if training.method.state:
@@ -133,9 +147,53 @@ def _earlier(
     return told
 
 
-def _harmed(earlier: dict[str, dict[str, float]], tolerance: float) -> bool:
-    """Whether any site fell by more; a fall that is no number is not known to be small."""
-    return any(not dsc["before"] - dsc["after"] <= tolerance for dsc in earlier.values())
+def _sentinels(training: Training, parts: Parts, config: LearnerConfig) -> list[Prepared]:
+    """Return the validation subjects that are most typical of the site: no gradient has seen them."""
+    candidates, count = parts["validation"], min(config.guard.subjects, len(parts["validation"]))
+    if not count:
+        return []
+    network, options = training.network, config.preparation
+    site = means_of(subject_moments(network, parts["train"], options)).double().mean(dim=0)
+    features = means_of(subject_moments(network, candidates, options)).double()
+    typical = torch.cosine_similarity(features, site[None], dim=1)
+    return [candidates[int(i)] for i in torch.sort(typical, descending=True, stable=True).indices[:count]]
+
+
+def _judged(
+    past: Lineage,
+    training: Training,
+    own: Sequence[Prepared],
+    exemplars: dict[str, dict[str, float]],
+    guarding: Guarding,
+) -> dict[str, Any]:
+    """Judge what the round did to every earlier site: the record's `guard`, `sentinels` and `held`."""
+    config, site = past.config, training.site
+    options = config.preparation, config.largest_component
+    kept, before = past.sentinels(), past.network()
+    best = best_so_far([past.store.read_round(entry["round"]) for entry in past.rounds()])
+    own_names = {alias(config.seed, site, p.subject.case): p for p in own}
+    scores = {site: {name: prepared_dice(training.network, p, *options) for name, p in own_names.items()}}
+    judged = {}
+    earlier = [] if training.method.one_network_a_site else [name for name in past.sites if name != site]
+    for name in dict.fromkeys(earlier):
+        ran = exemplars.get(name)
+        seen = (ran["before"], ran["after"]) if ran else None
+        after = {p.subject.case: prepared_dice(training.network, p, *options) for p in kept.get(name, [])}
+        if held_out := guarding.held_out.get(name):
+            pairs = [[prepared_dice(n, p, *options) for p in held_out] for n in (before, training.network)]
+            judged[name] = judge("held-out scans", pairs[0], pairs[1], exemplars=seen)
+        else:
+            then = [prepared_dice(before, p, *options) for p in kept.get(name, [])]
+            highest = [best.get(name, {}).get(case, b) for case, b in zip(after, then, strict=True)]
+            judged[name] = judge("sentinels", then, list(after.values()), highest, seen)
+        scores[name] = after
+    reasons = [] if guarding.tolerance is None else reasons_to_hold(judged, guarding.tolerance)
+    guard = {
+        "tolerance": guarding.tolerance,
+        "sites": {name: one.model_dump(mode="json") for name, one in judged.items()},
+        "reasons": reasons,
+    }
+    return {"guard": guard, "sentinels": scores, "held": bool(reasons)}
 
 
 def _under_alias(seed: int, site: str, row: Evaluated) -> dict[str, object]:

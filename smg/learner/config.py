@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
 from smg.gradients.optimiser import OptimiserConfig
+from smg.learner.guard import GuardConfig
 from smg.methods import Method, find_method
 from smg.networks.config import NetworkConfig
 from smg.networks.loss import Loss, find_loss
@@ -79,6 +80,7 @@ class LearnerConfig(BaseModel):
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     keep_optimiser: bool = Field(False, description="go on with the optimiser's moments in the next round")
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
+    guard: GuardConfig = Field(default_factory=GuardConfig)
     select: Literal["last", "best", "average"] = Field(
         "last", description="weights that close a round: the last, the best on validation, or its second half's mean"
     )

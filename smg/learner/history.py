@@ -47,6 +47,25 @@ class History:
         accepted = [event["round"] for event in self.journal if event["event"] == "accepted"]
         return bool(record["held"]) and record["round"] not in accepted
 
+    def lost(self) -> dict[str, tuple[float, float]]:
+        """Return the sites that the current version has lost: their best DSC so far, and the one after its rounds.
+
+        A site is lost once an accepted round took more of it than was tolerated, until a later one wins it back.
+        """
+        lost: dict[str, tuple[float, float]] = {}
+        for entry in line_of(self.model, self.current):
+            guard = self.store.read_round(entry["round"]).get("guard") or {}
+            tolerance = guard.get("tolerance")
+            for site, one in guard.get("sites", {}).items():
+                if one["fall"] is None or tolerance is None:
+                    continue
+                if 100 * one["fall"] > tolerance:
+                    lost[site] = one["best"], one["after"]
+                else:
+                    lost.pop(site, None)
+            lost.pop(entry["site"], None)  # learned again
+        return lost
+
     def stored(self) -> list[dict[str, Any]]:
         """How many subjects and bytes each round holds of its site, and whether the next round would replay them.
 

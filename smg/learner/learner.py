@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 import smg
 from smg.errors import Misuse, SmgError
 from smg.evaluation.subjects import Evaluated, Measuring, evaluate_subjects
-from smg.learner.closing import Parts, close, close_again
+from smg.learner.closing import Guarding, Parts, close, close_again
 from smg.learner.config import LearnerConfig
+from smg.learner.exemplars import alias
 from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
@@ -23,6 +24,7 @@ from smg.learner.round import Answering, Diverged, Told, Training, this_process
 from smg.learner.store import FORMAT, Store
 from smg.networks import check_network
 from smg.networks.features import bottleneck_map
+from smg.prepare.cache import Prepared
 from smg.prepare.site import check_field, prepare_site, scale_note
 from smg.replay.selection import known
 from smg.sites.site import Site
@@ -67,6 +69,8 @@ class Learner(Lineage):
         again: bool = False,
         leave_out: bool = False,
         tolerance: float | None = None,
+        unguarded: bool = False,
+        held_out: Mapping[str, Site] | None = None,
         checkpoint_seconds: float = 60.0,
         told: Told | None = None,
         say: Callable[[str], None] | None = None,
@@ -74,11 +78,17 @@ class Learner(Lineage):
     ) -> dict[str, Any]:
         """One round on a site; returns its record. After it the site's data may be deleted.
 
-        A site learned before is refused unless `again`; subjects with faults are left out if `leave_out`. If the DSC of
-        an earlier site's exemplars falls by more than `tolerance`, the round is kept but held: it is not made current
-        until it is accepted. `answering` makes who answers for gradients.
+        A site learned before is refused unless `again`; subjects with faults are left out if `leave_out`.
+
+        The guard judges the round by each earlier site's sentinels, or by the scans of `held_out` (by site), none of
+        which was ever trained on. If a site falls by more than `tolerance` points of DSC (default: `guard.tolerance`),
+        or if nothing can be said of it, the round is kept but held: it is not made current until it is accepted. With
+        `unguarded` no round is held.
+
+        `answering` makes who answers for gradients.
         """
-        if tolerance is not None and math.isnan(tolerance):
+        tolerance = self.config.guard.tolerance if tolerance is None else tolerance
+        if math.isnan(tolerance):
             raise Misuse("a tolerance that is not a number would hold no round; give points of DSC that may be lost")
         with self._alone():
             settled = self._settle()
@@ -99,6 +109,7 @@ class Learner(Lineage):
             bottleneck = check_network(training.network, slice_)
             if self.config.replay.features == "foreground":
                 bottleneck_map(training.network, slice_, bottleneck)
+            guarding = Guarding(None if unguarded else tolerance, self._never_trained_on(held_out or {}))
             key = self._key(training, parts)
             self._resume(training, key, say)
             try:
@@ -106,10 +117,23 @@ class Learner(Lineage):
             except Diverged:
                 self._give_up()
                 raise
-            close(self, training, parts, tolerance)
+            close(self, training, parts, guarding)
             meet()
             self.model = self.store.read()
             return self.store.read_round(number)
+
+    def _never_trained_on(self, sites: Mapping[str, Site]) -> dict[str, list[Prepared]]:
+        """Prepare held-out scans of learned sites; those that a round trained on are left out."""
+        found = {}
+        for name, site in sites.items():
+            trained = set()
+            for entry in self.rounds():
+                if entry["site"] == name:
+                    record = self.store.read_round(entry["round"])
+                    seed, names = record["config"]["seed"], set(record["parts"]["train"])
+                    trained |= {s.case for s in site.subjects if alias(seed, name, s.case) in names}
+            found[name] = [p for p in prepare_site(site, self.config.preparation) if p.subject.case not in trained]
+        return found
 
     def settle(self) -> None:
         """Tidy after a process that died when its round was learned but not everything told and put away."""

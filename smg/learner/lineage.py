@@ -104,6 +104,14 @@ class Lineage:
         kept = {e["site"]: unpack(e["site"], self.store.read_tensors(e["round"], "exemplars")) for e in self.rounds()}
         return {site: subjects for site, subjects in kept.items() if subjects}
 
+    def sentinels(self) -> dict[str, list[Prepared]]:
+        """Return the sentinels of every site learned so far that has any."""
+        kept = {}
+        for entry in self.rounds():
+            if "sentinels.safetensors" in self.store.read_round(entry["round"])["files"]:
+                kept[entry["site"]] = unpack(entry["site"], self.store.read_tensors(entry["round"], "sentinels"))
+        return {site: subjects for site, subjects in kept.items() if subjects}
+
     def memory(self) -> dict[str, Tensor]:
         """Return the method's state at the end of the current round; none where that round had another method."""
         if self._state_hash() is None:
@@ -202,7 +210,9 @@ class Lineage:
             self.config = self.config if self._given else self._configured()
 
     def drop(self, site: str) -> int:
-        """Remove a site's exemplars, and all that a method's state holds of its patients, from every round; how many.
+        """Remove a site's exemplars and sentinels, and what a method's state holds of its patients, from every round.
+
+        Return how many exemplars there were.
 
         The journal notes it.
         """
@@ -217,6 +227,8 @@ class Lineage:
             for number in rounds:
                 count += len(unpack(site, self.store.read_tensors(number, "exemplars")))
                 self.store.replace_tensors(number, "exemplars", {})
+                if "sentinels.safetensors" in self.store.read_round(number)["files"]:
+                    self.store.replace_tensors(number, "sentinels", {})
             self._drop_state(site)
             self.store.note("dropped exemplars", site=site, subjects=count)
             return count

@@ -6,6 +6,7 @@
     rounds/001/             one folder a round, complete or not there
         weights.safetensors
         exemplars.safetensors
+        sentinels.safetensors   subjects that no gradient has seen, by which later rounds are judged
         state.safetensors   what the method remembers, if it remembers anything
         round.json          its record, with the hash of each file beside it
     progress/               the round under way: one checkpoint, whose name holds its own hash
@@ -134,7 +135,8 @@ class Store:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise SmgError(f"{path}: {error.strerror}") from None
-        dropped = name in ("exemplars", "state") and found == EMPTY  # killed, perhaps, before the record was written
+        # A process may have been killed after it removed the arrays and before it wrote the record.
+        dropped = name in ("exemplars", "sentinels", "state") and found == EMPTY
         if found not in expected and not dropped:
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup")
         return map_safetensors(path)[0]

@@ -38,7 +38,8 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "iteration 3/3  loss: incoming" in first.stderr
     second = smg("learn", "model", "sites", "--site", "B", "--tolerance", "100", cwd=folder)
     assert second.returncode == 0, second.stderr
-    assert "A (exemplars)" in second.stdout
+    assert "A (1 sentinel)" in second.stdout
+    assert "A's exemplars, trained on" in second.stdout
     assert "kept for replay: 2 of A (0.0 MB), 2 of B (0.0 MB)" in second.stdout
     return folder
 
@@ -54,7 +55,7 @@ def test_a_round_that_harms_is_held_with_exit_3_and_can_be_accepted(
 ) -> None:
     learn = Learner.learn
     # Less than nothing, which cannot be typed, is always too much.
-    monkeypatch.setattr(Learner, "learn", lambda *words, **more: learn(*words, **more | {"tolerance": -1.0}))
+    monkeypatch.setattr(Learner, "learn", lambda *words, **more: learn(*words, **more | {"tolerance": -200.0}))
     result = smg("learn", "model", "sites/C", cwd=folder)
     assert result.returncode == 3
     assert "round 3 is held" in result.stderr
@@ -62,7 +63,10 @@ def test_a_round_that_harms_is_held_with_exit_3_and_can_be_accepted(
     told = json.loads(smg("history", "model", "--json", cwd=folder).stdout)
     assert told["current"] == 2
     assert [r["held"] for r in told["rounds"]] == [False, False, True]
-    assert "the model knows A, B, C" in smg("accept", "model", "3", cwd=folder).stdout
+    assert [r["guard"]["sites"].keys() for r in told["rounds"]] == [set(), {"A"}, {"A", "B"}]
+    accepted = smg("accept", "model", "3", cwd=folder).stdout
+    assert "the model knows C" in accepted  # and no longer the two that fell by more than was tolerated
+    assert "it has lost A: DSC" in accepted
 
 
 def test_history_rollback_and_replay(folder: Path) -> None:
@@ -81,9 +85,12 @@ def test_history_rollback_and_replay(folder: Path) -> None:
     harmed.write_bytes(whole[:-1])
     assert json.loads(smg("history", "model", "--json", cwd=folder).stdout)["current"] == 1
     harmed.write_bytes(whole)
-    assert "2 exemplars of A removed; whether later" in smg("replay", "drop", "model", "A", cwd=folder).stdout
-    told = smg("learn", "model", "sites/C", cwd=folder).stdout  # of A, nothing is left to tell by
-    assert next(line for line in told.splitlines() if "A (none kept)" in line).count("unknown") == 1
+    assert "2 exemplars of A and its sentinels removed" in smg("replay", "drop", "model", "A", cwd=folder).stdout
+    refused = smg("learn", "model", "sites/C", cwd=folder)  # nothing is left to replay
+    assert "would only fine-tune" in refused.stderr
+    unmeasured = smg("learn", "model", "sites/C", "--method", "finetune", cwd=folder)
+    assert unmeasured.returncode == 3
+    assert next(line for line in unmeasured.stdout.splitlines() if "A (nothing kept" in line).count("not measured") == 1
     assert "dropped exemplars: site A, subjects 2" in smg("history", "model", cwd=folder).stdout
 
 

@@ -25,6 +25,7 @@ TINY = {
     "network": {"width": 4, "depth": 1},
     "validate_every": 2,
     "log_every": 1,
+    "guard": {"tolerance": 100},  # rounds of four iterations harm
 }
 
 

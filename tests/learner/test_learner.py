@@ -283,13 +283,13 @@ def test_nan_stops_the_round_and_leaves_the_model(taught: Learner, data: Path, m
 
 
 def test_a_round_that_harms_an_earlier_site_is_held_until_it_is_accepted(taught: Learner, data: Path) -> None:
-    record = taught.learn(Site.find(data, "C"), tolerance=-1.0)  # less than nothing is always too much
+    record = taught.learn(Site.find(data, "C"), tolerance=-100.0)  # less than nothing is always too much
     assert record["held"]
     assert (taught.current, taught.sites) == (2, ["A", "B"])
     assert taught.store.journal()[-1]["event"] == "held"
     taught.accept(3)
     assert taught.sites == ["A", "B", "C"]
-    assert not taught.learn(Site.find(data, "C"), again=True, tolerance=1.0)["held"]
+    assert not taught.learn(Site.find(data, "C"), again=True, tolerance=100.0)["held"]
 
 
 def test_what_is_no_number_lets_no_round_pass(taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +298,7 @@ def test_what_is_no_number_lets_no_round_pass(taught: Learner, data: Path, monke
         taught.learn(Site.find(data, "C"), tolerance=math.nan)
     assert fingerprint(taught.store.folder) == before
     monkeypatch.setattr("smg.learner.closing.prepared_dice", lambda *_: math.nan)
-    assert taught.learn(Site.find(data, "C"), tolerance=1.0)["held"]
+    assert taught.learn(Site.find(data, "C"), tolerance=100.0)["held"]
 
 
 def test_rollback_and_going_on_from_there(taught: Learner, data: Path) -> None:
@@ -668,7 +668,7 @@ def test_what_no_round_uses_is_told_too(taught: Learner, data: Path) -> None:
 
 
 def test_a_held_round_is_held_until_it_is_accepted_and_no_longer(taught: Learner, data: Path) -> None:
-    taught.learn(Site.find(data, "C"), tolerance=-1.0)
+    taught.learn(Site.find(data, "C"), tolerance=-100.0)
     assert taught.held(3)
     with pytest.raises(SmgError, match="round 3 is held; `smg accept` takes it"):
         taught.rollback(3)

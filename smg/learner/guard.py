@@ -1,0 +1,113 @@
+"""The guard: whether a round harmed an earlier site, judged by subjects that no gradient has seen.
+
+Exemplars cannot tell: the round trains on them. So beside them a model keeps *sentinels* of each site, subjects of its
+validation part. Of each sentinel the DSC after the round is compared with that before it and with the best of any
+round so far, whichever is higher, so that small losses cannot add up unseen:
+
+    fall of a subject   f = max(before, best) - after
+    fall of the site    F = mean of f over its n subjects,  standard error s / √n
+    s²                  (ν σ² + Σ (f - F)²) / (ν + n - 1)
+
+The few subjects say little of how much falls differ between patients, so s is held near σ, which was measured on the
+real prostate sites and counts as ν further subjects. A round is held where F of any site exceeds the tolerance, and
+where a site cannot be measured at all: nothing is kept of it that the round did not train on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SPREAD = 0.05  # σ, of DSC, between a site's patients in one round
+WORTH = 4  # ν, subjects that σ counts as
+Evidence = Literal["sentinels", "held-out scans", "none"]
+
+
+class GuardConfig(BaseModel):
+    """What is kept to judge a round by, and what a site may lose."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    subjects: int = Field(1, ge=0, description="sentinels kept of each site, to judge later rounds by")
+    tolerance: float = Field(
+        5.0, ge=0, allow_inf_nan=False, description="points of DSC that an earlier site may lose before a round is held"
+    )
+
+
+class Judged(BaseModel):
+    """What a round did to one site: DSC of its sentinels, or of scans held out for the purpose."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    evidence: Evidence
+    subjects: int = 0
+    before: float | None = None  # DSC with the network of the round before
+    after: float | None = None
+    best: float | None = None  # the highest after any round so far, this one left out
+    fall: float | None = None  # F
+    error: float | None = None  # its standard error
+    exemplars: tuple[float, float] | None = None  # before and after, of subjects that the round trained on
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything can be said of the site."""
+        return self.fall is not None
+
+    def lost(self, tolerance: float) -> bool:
+        """Whether the site fell by more than `tolerance` (points of DSC)."""
+        return self.fall is not None and not 100 * self.fall <= tolerance
+
+
+def judge(
+    evidence: Evidence,
+    before: Sequence[float],
+    after: Sequence[float],
+    best: Sequence[float] = (),
+    exemplars: tuple[float, float] | None = None,
+) -> Judged:
+    """Compare a site's subjects, one by one, before and after a round and with their best so far."""
+    if not before or any(map(math.isnan, (*before, *after))):
+        return Judged(evidence="none", exemplars=exemplars)
+    n = len(before)
+    highest = best or before
+    falls = [max(b, h) - a for b, h, a in zip(before, highest, after, strict=True)]
+    fall = sum(falls) / n
+    variance = (WORTH * SPREAD**2 + sum((f - fall) ** 2 for f in falls)) / (WORTH + n - 1)
+    return Judged(
+        evidence=evidence,
+        subjects=n,
+        before=sum(before) / n,
+        after=sum(after) / n,
+        best=sum(highest) / n,
+        fall=fall,
+        error=math.sqrt(variance / n),
+        exemplars=exemplars,
+    )
+
+
+def reasons_to_hold(judged: Mapping[str, Judged], tolerance: float) -> list[str]:
+    """Return a sentence for each earlier site that was harmed, or of which nothing can be said."""
+    reasons = []
+    for site, one in judged.items():
+        if not one.measured:
+            reasons.append(f"{site} was not measured: nothing of it is kept that the round did not train on")
+        elif one.lost(tolerance):
+            assert one.fall is not None  # it was measured
+            assert one.error is not None
+            fall, error = 100 * one.fall, 100 * one.error
+            reasons.append(f"{site} fell by {fall:.1f} points of DSC (± {error:.1f}; {tolerance:g} are tolerated)")
+    return reasons
+
+
+def best_so_far(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return each sentinel's highest DSC after any of the rounds: {site: {alias: DSC}}."""
+    best: dict[str, dict[str, float]] = {}
+    for record in records:
+        for site, scores in record.get("sentinels", {}).items():
+            for name, dsc in scores.items():
+                if dsc is not None:
+                    best.setdefault(site, {})[name] = max(dsc, best.get(site, {}).get(name, dsc))
+    return best

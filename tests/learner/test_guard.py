@@ -1,0 +1,163 @@
+"""The guard: rounds are judged by subjects that no gradient has seen, or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from smg.evaluation.subjects import prepared_dice
+from smg.learner.config import LearnerConfig
+from smg.learner.exemplars import alias
+from smg.learner.guard import SPREAD, WORTH, Judged, best_so_far, judge, reasons_to_hold
+from smg.learner.history import History
+from smg.learner.learner import Learner
+from smg.prepare.site import prepare_site
+from smg.sites.layouts import find_sites
+from smg.sites.site import Site
+from tests.learner.streams import TINY, write_sites
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_sites(tmp_path_factory.mktemp("sites"))
+
+
+def learner(folder: Path, data: Path, *sites: str, **changes: object) -> Learner:
+    made = Learner.create(folder, LearnerConfig.model_validate(TINY | changes))
+    for name in sites:
+        made.learn(Site.find(data, name))
+    return made
+
+
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_fall_is_from_the_round_before_or_from_the_best_so_far() -> None:
+    alone = judge("sentinels", [0.8], [0.78])
+    assert alone.fall == pytest.approx(0.02)
+    slow = judge("sentinels", [0.8], [0.78], best=[0.84])  # two points now, four in the rounds before
+    assert slow.fall == pytest.approx(0.06)
+    assert slow.lost(5)
+    assert not alone.lost(5)
+    assert not judge("sentinels", [0.8], [0.9], best=[0.8]).lost(0)
+
+
+def test_the_error_is_held_near_what_was_measured_elsewhere_and_shrinks_with_subjects() -> None:
+    one = judge("sentinels", [0.8], [0.7])
+    assert one.error == pytest.approx(SPREAD)
+    falls = np.array([0.0, 0.1, 0.2])
+    three = judge("sentinels", [0.8] * 3, list(0.8 - falls))
+    expected = math.sqrt((WORTH * SPREAD**2 + ((falls - 0.1) ** 2).sum()) / (WORTH + 2) / 3)
+    assert three.error == pytest.approx(expected)
+    assert three.fall == pytest.approx(0.1)
+
+
+def test_what_is_no_number_is_not_measured_and_not_small() -> None:
+    nothing = judge("sentinels", [math.nan], [0.8])
+    assert not nothing.measured
+    assert reasons_to_hold({"UCL": nothing}, 100) == [
+        "UCL was not measured: nothing of it is kept that the round did not train on"
+    ]
+    assert reasons_to_hold({"UCL": judge("sentinels", [], [])}, 100)
+
+
+def test_each_reason_names_the_site_and_the_points() -> None:
+    judged = {"UCL": judge("sentinels", [0.677], [0.58]), "HK": judge("sentinels", [0.8], [0.79])}
+    (reason,) = reasons_to_hold(judged, 5)
+    assert reason.startswith("UCL fell by 9.7 points of DSC")
+    assert reasons_to_hold(judged, 10) == []
+
+
+def test_the_best_of_each_sentinel_over_rounds() -> None:
+    records = [
+        {"sentinels": {"A": {"x": 0.7}}},
+        {"sentinels": {"A": {"x": 0.9}, "B": {"y": 0.5}}},
+        {},
+        {"sentinels": {"A": {"x": 0.8}}},
+    ]
+    assert best_so_far(records) == {"A": {"x": 0.9}, "B": {"y": 0.5}}
+
+
+# --- in a model -------------------------------------------------------------------------------------------------------
+
+
+def test_a_sentinel_is_a_validation_subject_and_its_numbers_are_those_of_the_networks(
+    data: Path, tmp_path: Path
+) -> None:
+    model = learner(tmp_path / "model", data, "A", "B")
+    records = [model.store.read_round(number) for number in (1, 2)]
+    (kept,) = model.sentinels()["A"]
+    assert kept.subject.case in records[0]["parts"]["validation"]
+    assert kept.subject.case not in records[0]["selection"]["chosen"]
+    case = next(s for s in Site.find(data, "A").subjects if alias(0, "A", s.case) == kept.subject.case).case
+    (prepared,) = [p for p in prepare_site(Site.find(data, "A"), model.config.preparation) if p.subject.case == case]
+    assert torch.equal(prepared.images, kept.images)
+    before, after = (prepared_dice(model.network(n), prepared, model.config.preparation) for n in (1, 2))
+    judged = Judged.model_validate(records[1]["guard"]["sites"]["A"])
+    assert (judged.before, judged.after) == (pytest.approx(before), pytest.approx(after))
+    assert judged.fall == pytest.approx(before - after)
+    assert records[1]["sentinels"]["A"] == {kept.subject.case: pytest.approx(after)}
+    assert records[0]["sentinels"]["A"] == {kept.subject.case: pytest.approx(before)}
+
+
+def test_where_nothing_is_kept_a_round_is_held_unless_it_is_unguarded(data: Path, tmp_path: Path) -> None:
+    model = learner(tmp_path / "model", data, "A", guard={"subjects": 0, "tolerance": 100})
+    assert model.sentinels() == {}
+    record = model.learn(Site.find(data, "B"))
+    assert record["held"]
+    assert "not measured" in record["guard"]["reasons"][0]
+    assert not model.learn(Site.find(data, "B"), unguarded=True)["held"]
+    assert model.sites == ["A", "B"]
+
+
+def test_held_out_scans_judge_in_place_of_sentinels_without_those_trained_on(data: Path, tmp_path: Path) -> None:
+    model = learner(tmp_path / "model", data, "A", guard={"subjects": 0, "tolerance": 100})
+    trained = model.store.read_round(1)["subjects"]["train"]
+    record = model.learn(Site.find(data, "B"), held_out=find_sites(data))
+    judged = Judged.model_validate(record["guard"]["sites"]["A"])
+    assert judged.evidence == "held-out scans"
+    assert judged.subjects == len(Site.find(data, "A").subjects) - trained
+    assert not record["held"]
+
+
+def test_fine_tuning_is_guarded_too(data: Path, tmp_path: Path) -> None:
+    model = learner(tmp_path / "model", data, "A", method="finetune")
+    record = model.learn(Site.find(data, "B"), tolerance=-100)
+    assert record["held"]
+    assert record["guard"]["sites"]["A"]["exemplars"] is None
+    assert record["guard"]["sites"]["A"]["subjects"] == 1
+
+
+def test_networks_of_their_own_cannot_be_harmed(data: Path, tmp_path: Path) -> None:
+    model = learner(tmp_path / "model", data, "A", method="per-site")
+    record = model.learn(Site.find(data, "B"), tolerance=-100)
+    assert not record["held"]
+    assert record["guard"]["sites"] == {}
+
+
+def test_dropping_a_site_removes_its_sentinels_and_the_next_round_says_so(data: Path, tmp_path: Path) -> None:
+    model = learner(tmp_path / "model", data, "A")
+    model.drop("A")
+    assert model.sentinels() == {}
+    fine_tuning = Learner(tmp_path / "model", LearnerConfig.model_validate(TINY | {"method": "finetune"}))
+    assert "not measured" in fine_tuning.learn(Site.find(data, "B"))["guard"]["reasons"][0]
+
+
+def test_a_site_that_an_accepted_round_lost_is_not_known(data: Path, tmp_path: Path) -> None:
+    model = learner(tmp_path / "model", data, "A")
+    model.learn(Site.find(data, "B"), tolerance=-100)
+    model.accept(2)
+    assert set(History(tmp_path / "model").lost()) == {"A"}
+    model.rollback(1)
+    assert History(tmp_path / "model").lost() == {}
+
+
+def test_nothing_of_a_sentinel_but_its_alias_is_in_a_record(data: Path, tmp_path: Path) -> None:
+    model = learner(tmp_path / "model", data, "A", "B")
+    text = json.dumps(model.store.read_round(2))
+    assert not any(subject.case in text for subject in Site.find(data, "A").subjects)
