@@ -310,6 +310,9 @@ def _guard_row(site: str, one: dict[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _print_evaluation(rows: list[dict[str, Any]]) -> None:
+    from smg.evaluation.metrics import LISTED
+
+    shown = [metric for metric in LISTED.values() if metric.better != "nearer zero"]  # whose mean is an accuracy
     table, worst = [], []
     for site in dict.fromkeys(row["site"] for row in rows):
         here = [row for row in rows if row["site"] == site]
@@ -317,12 +320,11 @@ def _print_evaluation(rows: list[dict[str, Any]]) -> None:
             of_class = [row["classes"][name] for row in here]
             missing = sum(row["asd"] is None for row in of_class)
             label = site if len(here[0]["classes"]) == 1 else f"{site} {name}"
-            dsc, asd, hd95, near = (_average([r[m] for r in of_class]) for m in ("dsc", "asd", "hd95", "surface_dice"))
-            numbers = (_cell(dsc, 100), _cell(asd), _cell(hd95), _cell(near, 100), str(missing) if missing else "")
-            table.append((label, str(len(here)), *numbers))
+            means = [metric.text(_average([row[metric.name] for row in of_class])) for metric in shown]
+            table.append((label, str(len(here)), *means, str(missing) if missing else ""))
         lowest = sorted(here, key=lambda row: min(c["dsc"] for c in row["classes"].values()))[:3]
         worst.append(f"{site}, lowest DSC: " + ", ".join(f"{r['subject']} {mean_dsc([r['classes']])}" for r in lowest))
-    print_table(("site", "subjects", "DSC %", "ASD mm", "HD95 mm", "within 2 mm %", "empty"), table)
+    print_table(("site", "subjects", *(metric.head for metric in shown), "empty"), table)
     print("\n".join(worst))
 
 
@@ -341,7 +343,3 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
 def _average(values: list[float | None]) -> float | None:
     there = [v for v in values if v is not None]
     return sum(there) / len(there) if there else None
-
-
-def _cell(value: float | None, scale: float = 1) -> str:
-    return "-" if value is None else f"{scale * value:.1f}" if scale > 1 else f"{value:.2f}"

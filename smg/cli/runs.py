@@ -225,6 +225,8 @@ def _say_dsc(event: dict[str, Any]) -> None:
 
 
 def _print_results(results: dict[str, Any]) -> None:
+    from smg.evaluation.metrics import COMPARED
+
     matrix, stream = results["matrix"]["dsc"], results["stream"]
     sites = [*stream["order"], *([stream["unseen"]] if stream["unseen"] else [])]
     rows = [(f"after {r}", *(_number(matrix[r][site], 100) for site in sites)) for r in sites]
@@ -232,9 +234,9 @@ def _print_results(results: dict[str, Any]) -> None:
     table = []
     for measure in results["measures"]["dsc"]:
         formula = results["formulas"][measure]
-        dsc, asd = (results["measures"][metric][measure] for metric in ("dsc", "asd"))
-        table.append((measure, _number(dsc, 100), _number(asd, 1), formula))
-    print_table(("", "DSC %", "ASD mm", "of a[round][site]"), table)
+        values = [metric.text(results["measures"][name][measure]) for name, metric in COMPARED.items()]
+        table.append((measure, *values, formula))
+    print_table(("", *(metric.head for metric in COMPARED.values()), "of a[round][site]"), table)
     costs = results["costs"]
     kept = f"{costs['replay_subjects']} subjects, {costs['replay_bytes'] / 1e6:.1f} MB, kept"
     state = f"{costs['state_bytes'] / 1e6:.1f} MB remembered"
@@ -243,7 +245,7 @@ def _print_results(results: dict[str, Any]) -> None:
 
 
 def _number(value: float | None, scale: float) -> str:
-    return "-" if value is None else f"{scale * value:.1f}" if scale > 1 else f"{value:.2f}"
+    return "-" if value is None else f"{scale * value:.1f}"
 
 
 def go_through(work: Bench) -> None:

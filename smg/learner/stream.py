@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from smg.errors import Misuse, SmgError
-from smg.evaluation.measures import COSTS, FORMULAS, Matrix, measures, plasticity
+from smg.evaluation.measures import FORMULAS, Matrix, measures, plasticity
+from smg.evaluation.metrics import COMPARED
 from smg.evaluation.subjects import Measuring, mean_of
 from smg.files import locked, write_json
 from smg.learner.closing import versions
@@ -25,8 +26,6 @@ from smg.prepare.site import prepare_site
 from smg.sites.check import doubled
 from smg.sites.site import Site
 from smg.sites.split import Split, fold_site, load_splits, save_splits, split_site
-
-METRICS = ("dsc", "asd")
 
 
 @dataclass
@@ -186,7 +185,7 @@ class Stream:
                 return kept
         rows = self.evaluate(learner, number, splits)
         name, first = self.rounds[number - 1], self.config.preparation.labels.names[0]
-        means = {metric: _jsonable(self._matrix(rows, metric, first)[name]) for metric in METRICS}
+        means = {metric: _jsonable(self._matrix(rows, metric, first)[name]) for metric in COMPARED}
         tell({"event": "evaluation", "round": number, "site": name, **means})
         if first_process():
             write_json(path, rows)  # after it was told: what is in a file is not told again
@@ -209,14 +208,14 @@ class Stream:
     def results(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Everything a table, a figure or another program needs; the first class's, where there are several."""
         names = self.config.preparation.labels.names
-        matrices = {metric: self._matrix(rows, metric, names[0]) for metric in METRICS}
+        matrices = {metric: self._matrix(rows, metric, names[0]) for metric in COMPARED}
         return {
             **self._identity(),
             "matrix": _jsonable(matrices),
-            "measures": _jsonable({metric: self._measures(rows, metric, names[0]) for metric in METRICS}),
-            "formulas": FORMULAS | COSTS,
-            "classes": {name: _jsonable({m: self._measures(rows, m, name) for m in METRICS}) for name in names},
-            "missing": {metric: self._missing(rows, metric, names[0]) for metric in METRICS},
+            "measures": _jsonable({metric: self._measures(rows, metric, names[0]) for metric in COMPARED}),
+            "formulas": FORMULAS,
+            "classes": {name: _jsonable({m: self._measures(rows, m, name) for m in COMPARED}) for name in names},
+            "missing": {metric: self._missing(rows, metric, names[0]) for metric in COMPARED},
             "subjects": rows,
             "config": self.config.model_dump(mode="json"),
             "versions": versions(),
@@ -237,7 +236,7 @@ class Stream:
         last, own = len(self.order), self.config.recipe().method.one_network_a_site
         name, kept = self.config.preparation.labels.names[0], records[last - 1]["kept"].values()
         alone = {}
-        for metric in METRICS:
+        for metric in COMPARED:
             matrix = self._matrix(rows, metric, name)
             alone[metric] = plasticity(matrix, list(self.order), {s: matrix[s][s] for s in self.order if own})
         weights = sum(p.numel() for p in learner.network(numbers[last - 1]).parameters())

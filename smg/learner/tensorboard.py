@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from smg.errors import SmgError
+from smg.evaluation.metrics import COMPARED
 from smg.learner.events import Event, Listener
 
 
@@ -23,7 +24,7 @@ def to_tensorboard(folder: Path, iterations: int) -> Listener:
                 for name, value in event[kind].items():
                     writer.add_scalar(f"{kind}/{name}", value, at)
         elif event["event"] == "evaluation":
-            for metric in ("dsc", "asd"):
+            for metric in COMPARED:
                 for site, value in event[metric].items():
                     if value is not None:
                         writer.add_scalar(f"{metric}/{site}", value, event["round"])

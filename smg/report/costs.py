@@ -26,7 +26,7 @@ class Column:
 
     @property
     def formula(self) -> str:
-        return COSTS[self.name]
+        return COSTS[self.name].formula
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _markdown(tables: Sequence[CostTable]) -> str:
         lines += ["| | " + " | ".join(c.head for c in COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
         lines += [f"| {in_markdown(name)} | " + " | ".join(texts) + " |" for name, *texts in _texts(table)]
         parts.append("\n".join(lines))
-    formulas = "\n".join(f"- *{name.replace('_', ' ')}*: {formula}" for name, formula in COSTS.items())
+    formulas = "\n".join(f"- *{name.replace('_', ' ')}*: {cost.formula}" for name, cost in COSTS.items())
     return "\n" + "\n\n".join([*parts, formulas]) + "\n"
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from smg.evaluation.measures import measures, plasticity
+from smg.evaluation.measures import COSTS, FORMULAS, MEASURES, measures, plasticity
 
 MATRIX = {
     "A": {"A": 0.90, "B": 0.50, "C": 0.40, "X": 0.30},
@@ -38,3 +38,11 @@ def test_plasticity_by_hand() -> None:
     own = [MATRIX[site][site] for site in "ABC"]
     assert plasticity(MATRIX, ["A", "B", "C"], alone) == pytest.approx((sum(own) - 2.2) / 3)
     assert math.isnan(plasticity(MATRIX, ["A", "B", "C"], {"A": 0.7}))
+
+
+def test_the_table_names_every_measure_once() -> None:
+    assert list(MEASURES) == list(measures(MATRIX, ["A", "B", "C"], "X")) == ["BM", "BT", "FM", "FT"]
+    assert list(FORMULAS) == [*MEASURES, *COSTS]
+    sites = {name: list(measure.sites(["A", "B", "C"], "X")) for name, measure in MEASURES.items()}
+    assert sites == {"BM": ["A", "B", "C"], "BT": ["A", "B"], "FM": ["X"], "FT": ["X"]}
+    assert [name for name, measure in MEASURES.items() if measure.is_transfer] == ["BT", "FT"]

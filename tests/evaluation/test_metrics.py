@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from smg.evaluation.metrics import dice, measure, surface_distances
+from smg.evaluation.metrics import COMPARED, LISTED, METRICS, MaskPair, dice, measure, surface_distances
 from smg.sites.layouts import find_sites
 from smg.sites.volume import read_volume
 
@@ -131,3 +132,37 @@ def test_on_a_sheared_grid_distances_and_volumes_are_the_patients() -> None:
     assert measure(a, b, spacing).asd > 1.02 * told.asd  # as if at right angles
     straight = np.diag([3.0, 0.5, 0.7])
     assert measure(a, b, (3.0, 0.5, 0.7), straight).asd == pytest.approx(measure(a, b, (3.0, 0.5, 0.7)).asd)
+
+
+def test_the_table_has_one_entry_a_metric_in_the_order_of_results_json() -> None:
+    a = box(2, 8, 3, 9, 3, 9)
+    assert list(METRICS) == list(asdict(measure(a, a, ONE)))
+    assert [entry.name for entry in METRICS.values()] == list(METRICS)
+    assert list(COMPARED) == ["dsc", "asd"]  # the keys of `matrix` and `measures` in results.json
+    assert "asd_to_truth" not in LISTED
+
+
+def test_each_entry_computes_its_own_field() -> None:
+    a, b = box(2, 8, 3, 9, 3, 9), box(2, 8, 3, 9, 3, 13)
+    pair = MaskPair(a, b, *surface_distances(a, b, ONE), voxel_ml=0.001)
+    values = asdict(measure(a, b, ONE))
+    assert {name: entry.function(pair) for name, entry in METRICS.items()} == values
+
+
+def test_a_better_mask_is_better_in_the_direction_of_every_metric() -> None:
+    truth, near, far = box(2, 8, 3, 9, 3, 9), box(2, 8, 3, 9, 3, 10), box(2, 8, 3, 9, 3, 15)
+    one, other = (asdict(measure(mask, truth, ONE)) for mask in (near, far))
+    for name, entry in METRICS.items():
+        better = {
+            "higher": one[name] > other[name],
+            "lower": one[name] < other[name],
+            "nearer zero": abs(one[name]) < abs(other[name]),
+        }
+        assert better[entry.better], name
+
+
+def test_values_are_shown_in_the_unit_of_their_metric() -> None:
+    assert (METRICS["dsc"].head, METRICS["dsc"].text(0.85349)) == ("DSC %", "85.3")
+    assert (METRICS["asd"].head, METRICS["asd"].text(1.234)) == ("ASD mm", "1.23")
+    assert METRICS["volume_difference"].text(-0.01) == "0.0"  # zero has no sign
+    assert (METRICS["asd"].text(None), METRICS["asd"].text(None, missing="–")) == ("-", "–")

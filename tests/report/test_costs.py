@@ -73,7 +73,7 @@ def test_costs_in_every_form(bench: Path, tmp_path: Path) -> None:
     assert row.endswith(
         "| 8 ± 0 | 3.0 ± 0.0 | 0.0 ± 0.0 | 1.50 ± 0.00 | 21 ± 1 |"
     )  # the unseen site's round is not in it
-    assert all(formula in markdown for formula in COSTS.values())
+    assert all(cost.formula in markdown for cost in COSTS.values())
     assert r"$8 \pm 0$ & $3.0 \pm 0.0$" in written_as("tex", runs)
     assert "A B C D | F,sga+c,cost,subjects kept,8.0000,0.0000,2\n" in written_as("csv", runs)
     page = write_report([bench], tmp_path / "report.html").page.read_text()
