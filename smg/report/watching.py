@@ -1,10 +1,10 @@
-"""Where every run in a folder stands, as its log tells: rounds, losses, alignment, and the time left."""
+"""Read the state of every run in a folder from its log: round, losses, alignment, and the time left."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,14 @@ from smg.errors import SmgError
 from smg.files import left_alone
 from smg.learner.events import LOG, read_events
 
-TAIL = 60_000  # bytes of a log's end that are looked at: a few hundred reports
-SILENT = 15 * 60  # seconds without a line after which a run is taken for stopped
-RECENT = 20  # reports that the pace is reckoned over
+TAIL = 60_000  # bytes at the end of a log that are read: a few hundred reports
+SILENT = 15 * 60  # seconds without a new line after which a run counts as stopped
+RECENT = 20  # reports from which the pace is computed
 
 
 @dataclass(frozen=True)
 class Watched:
-    """One run, as of the last line of its log."""
+    """The state of one run, by the last line of its log."""
 
     label: str
     state: str  # under way, done, failed, stopped
@@ -33,12 +33,12 @@ class Watched:
     losses: dict[str, float] | None = None
     cosines: dict[str, float] | None = None
     seconds_left: float | None = None
-    measures: dict[str, float | None] | None = None  # of DSC, when it is done
-    said: str = ""  # last, when it failed
+    measures: dict[str, float | None] | None = None  # BM, BT, FM, FT of DSC, when it is done
+    said: str = ""  # the last line of its error, when it failed
 
     @property
     def share(self) -> float:
-        """Of all its iterations."""
+        """Return the share of all iterations that are done."""
         if self.state == "done":
             return 1.0
         whole = self.rounds * self.iterations
@@ -46,38 +46,39 @@ class Watched:
 
     @property
     def over(self) -> bool:
+        """Return whether the run has ended: done, failed or stopped."""
         return self.state != "under way"
 
 
-def find_runs_begun(paths: Sequence[Path]) -> list[Path]:
-    """The folders of every run in or below these, by their logs, or by what one said that failed without."""
+def find_started_runs(paths: Sequence[Path]) -> list[Path]:
+    """Return the folders of every run in or below these that has a log, or an error from before its log began."""
     found: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
-            raise SmgError(f"{path}: no such folder; give a run's or a bench's")
+            raise SmgError(f"{path}: no such folder; give the folder of a run or a bench")
         found |= dict.fromkeys(file.parent for name in (LOG, FAILURE) for file in sorted(path.rglob(name)))
     return list(found)
 
 
 def planned(paths: Sequence[Path]) -> set[Path]:
-    """The folders of the runs that the benches in or below these hold, begun or not."""
+    """Return the folders of the runs that the benches in or below these plan, started or not."""
     return {run for path in paths for file in path.rglob("bench.json") for run in planned_in(file.parent)}
 
 
 def watch_all(paths: Sequence[Path]) -> tuple[list[Watched], int]:
-    """Every run that has begun, and how many of a bench are still to begin."""
-    begun = find_runs_begun(paths)
-    runs, waiting = [watch(folder, paths) for folder in begun], len(planned(paths) - set(begun))
+    """Return the state of every run that has started, and how many runs of a bench have not."""
+    started = find_started_runs(paths)
+    runs, waiting = [watch(folder, paths) for folder in started], len(planned(paths) - set(started))
     if not runs and not waiting:
-        raise SmgError(f"{paths[0]}: no run has begun there; start one with `smg run` or `smg bench`")
+        raise SmgError(f"{paths[0]}: no run has started there; start one with `smg run` or `smg bench`")
     return runs, waiting
 
 
 def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> Watched:
-    """Where the run in a folder stands."""
-    begun = _first(folder)
+    """Return the state of the run in a folder; `now` is the present time if not given."""
+    first = _first_event(folder)
     label = _label(folder, under)
-    rounds, iterations = len(begun.get("rounds", [])), int(begun.get("iterations", 0))
+    rounds, iterations = len(first.get("rounds", [])), int(first.get("iterations", 0))
     events = list(read_events(folder, tail=TAIL))
     if (folder / "results.json").is_file():
         end = next((e for e in reversed(events) if e["event"] == "end"), {})
@@ -85,55 +86,56 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
     steps = [e for e in events if e["event"] == "step"]
     last = steps[-1] if steps else {}
     when = events[-1].get("time") if events else None
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         key: last[key] for key in ("round", "site", "iteration", "losses", "cosines") if key in last
     }
-    told |= {"rounds": rounds, "iterations": iterations, "said": _failure(folder)}
+    facts |= {"rounds": rounds, "iterations": iterations, "said": _failure(folder)}
     silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT
-    stopped = silent or (left_alone(folder) and not _to_be_taken_up(folder))
-    state = "failed" if told["said"] else "stopped" if stopped else "under way"
-    made = Watched(label, state, **told)
-    return made if made.over else Watched(label, state, **told, seconds_left=_left(steps, made))
+    stopped = silent or (left_alone(folder) and not _will_be_resumed(folder))
+    state = "failed" if facts["said"] else "stopped" if stopped else "under way"
+    run = Watched(label, state, **facts)
+    return run if run.over else replace(run, seconds_left=_seconds_left(steps, run))
 
 
-def _to_be_taken_up(folder: Path) -> bool:
-    """Whether a run that nobody is at work on belongs to a bench that is, which goes on with it in its turn."""
+def _will_be_resumed(folder: Path) -> bool:
+    """Return whether a run without a process belongs to a bench that is running and will resume it."""
     here = folder.resolve()
     benches = [bench for bench in here.parents[:3] if here in planned_in(bench, now=True)]
     return any((bench / "lock").is_file() and not left_alone(bench) for bench in benches)
 
 
-def _first(folder: Path) -> dict[str, Any]:
-    """What the run said of itself when it began: the log's first line."""
+def _first_event(folder: Path) -> dict[str, Any]:
+    """Return the first line of a run's log, which describes the run; empty if there is none."""
     try:
         with (folder / LOG).open() as log:
-            told: dict[str, Any] = json.loads(log.readline())
+            event: dict[str, Any] = json.loads(log.readline())
     except (OSError, ValueError):
         return {}
-    return told
+    return event
 
 
 def _failure(folder: Path) -> str:
-    """The last line of what a failed run said, which its bench leaves; a log that went on since has outlived it."""
-    said, log = folder / FAILURE, folder / LOG
-    if not said.is_file() or (log.is_file() and said.stat().st_mtime < log.stat().st_mtime):
+    """Return the last line of the error that a bench wrote for a failed run; empty if the run has logged since."""
+    error, log = folder / FAILURE, folder / LOG
+    if not error.is_file() or (log.is_file() and error.stat().st_mtime < log.stat().st_mtime):
         return ""
-    return (said.read_text().strip() or "without a word").splitlines()[-1].removeprefix("smg: ")
+    return (error.read_text().strip() or "no error message").splitlines()[-1].removeprefix("smg: ")
 
 
-def _left(steps: list[dict[str, Any]], stands: Watched) -> float | None:
-    """By the pace of the last reports of this round; later rounds are taken to go as this one does."""
-    recent = [step for step in steps[-RECENT:] if step["round"] == stands.round]
+def _seconds_left(steps: list[dict[str, Any]], run: Watched) -> float | None:
+    """Return the time left at the pace of the last reports, assuming that later rounds take as long as this one."""
+    recent = [step for step in steps[-RECENT:] if step["round"] == run.round]
     if len(recent) < 2:
         return None
     first, last = recent[0], recent[-1]
     advanced = last["iteration"] - first["iteration"]
     seconds = (datetime.fromisoformat(last["time"]) - datetime.fromisoformat(first["time"])).total_seconds()
-    whole = stands.rounds * stands.iterations
-    return seconds / advanced * whole * (1 - stands.share) if advanced > 0 else None
+    whole = run.rounds * run.iterations
+    return seconds / advanced * whole * (1 - run.share) if advanced > 0 else None
 
 
 def _label(folder: Path, under: Iterable[Path]) -> str:
+    """Return the path of a run below the folder that was given."""
     for path in under:
         if folder == path:
             return folder.name or str(folder)
