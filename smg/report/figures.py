@@ -1,4 +1,4 @@
-"""A figure drawn once: as SVG for the page, its colours left to the page's style, and as PNG and PDF beside it."""
+"""Draw a figure once: as SVG whose colours follow the page's style sheet, and as PNG and PDF beside the page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from smg.files import replacing
 from smg.report.style import FAINT, GRID, INK, PALETTE, drawing
 
-WIDTH, HEIGHT = 420, 300  # points, which are the page's pixels: a phone shows it at nearly that size, text and all
-Draw = Callable[[Any], None]  # onto an axis
+WIDTH, HEIGHT = 420, 300  # points, which are pixels of the page; a phone shows text at nearly this size
+Draw = Callable[[Any], None]  # draws onto an axis or a figure
 
-# What the page's style sheet decides, so that a figure follows the reader into the dark.
+# Colours that the page's style sheet sets, so that figures follow the light or dark theme.
 THEMED = {INK: "currentColor", FAINT: "var(--faint)", GRID: "var(--line)"} | {
     light: f"var(--m{place})" for place, (light, _) in enumerate(PALETTE)
 }
@@ -24,22 +24,22 @@ THEMED = {INK: "currentColor", FAINT: "var(--faint)", GRID: "var(--line)"} | {
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as the page shows it, and the name of its files."""
+    """A figure as the page shows it, and the name of its files without suffix."""
 
     name: str
-    svg: str  # empty where the page shows it otherwise
+    svg: str  # empty where the page shows a table instead
     alt: str
 
 
 @dataclass
 class Figures:
-    """The figures of one report, written into one folder as they are drawn."""
+    """The figures of one report; each is written into one folder as it is drawn."""
 
     folder: Path
     names: list[str] = field(default_factory=list)
 
     def draw(self, name: str, alt: str, onto: Draw, height: int = HEIGHT, width: int = WIDTH) -> Drawn:
-        """One axis of the page's usual size."""
+        """Draw a figure with one axis, and return it for the page."""
 
         def whole(figure: Any) -> None:
             onto(figure.subplots())
@@ -49,7 +49,7 @@ class Figures:
     def compose(
         self, name: str, alt: str, fill: Draw, width: int = WIDTH, height: int = HEIGHT, inline: bool = True
     ) -> Drawn:
-        """A figure that fills itself."""
+        """Draw a figure that `fill` lays out itself, and return it for the page."""
         from matplotlib.figure import Figure
 
         with drawing(size=11):
@@ -58,7 +58,7 @@ class Figures:
             svg = io.StringIO()
             if inline:
                 figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
-            figure.set_layout_engine("none")  # laid out once: the other formats need not do it again
+            figure.set_layout_engine("none")  # keep the layout for the other formats
             self._write(figure, name)
         self.names.append(name)
         return Drawn(name, for_page(svg.getvalue(), name, alt) if inline else "", alt)
@@ -70,11 +70,11 @@ class Figures:
 
 
 def for_page(svg: str, name: str, alt: str) -> str:
-    """matplotlib's SVG, to stand in HTML: no prologue, no fixed size, ids of its own, colours from the style sheet."""
+    """Return matplotlib's SVG for HTML: no prologue, no fixed size, unique ids, colours of the style sheet."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
     svg = re.sub(r"<!--.*?-->\s*", "", svg, flags=re.S)
-    svg = re.sub(r"<style.*?</style>\s*", "", svg, flags=re.S)  # in a page it would hold for every other drawing
+    svg = re.sub(r"<style.*?</style>\s*", "", svg, flags=re.S)  # in a page it would apply to every drawing
     head, rest = svg.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
     assert box
@@ -82,7 +82,7 @@ def for_page(svg: str, name: str, alt: str) -> str:
     rest = re.sub(r' id="([^"]*)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", rest)
     rest = re.sub(r'href="#', f'href="#{name}-', rest)
     rest = re.sub(r"url\(#", f"url(#{name}-", rest)
-    rest = re.sub(r"<[^>]*>", lambda tag: _themed(tag[0]), rest)  # what is said between tags stays as it is said
+    rest = re.sub(r"<[^>]*>", lambda tag: _themed(tag[0]), rest)  # text between tags stays as it is
     label = escape(alt)
     return (
         f'<svg {box[0]} class="chart" role="img" aria-label="{label}" xmlns:xlink="http://www.w3.org/1999/xlink">{rest}'
@@ -90,7 +90,7 @@ def for_page(svg: str, name: str, alt: str) -> str:
 
 
 def _themed(tag: str) -> str:
-    """A tag with the page's fonts and colours."""
+    """Return a tag with the page's fonts and colours."""
     tag = re.sub(r"font: ?([\d.]+)px [^;\"]*", r"font-size: \1px", tag)
     tag = re.sub(r"font-family: ?[^;\"]*;?", "", tag)
     for colour, themed in THEMED.items():

@@ -1,6 +1,6 @@
-"""What a run's networks drew on test scans: the true mask, and the one predicted after any of its rounds.
+"""The masks that a run predicts on test scans, after any of its rounds, beside the true masks.
 
-Nothing of a patient is stored in a run, so this needs the data and predicts anew with the weights of each round.
+A run stores nothing of a patient. So this needs the scans, and predicts again with the weights of each round.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ class Seen:
 
     @property
     def slices(self) -> Array:
-        """Axial, anterior up."""
+        """Return the axial slices of the scan, anterior up."""
         return self.scan.axial()
 
     def axial(self, mask: Array) -> Array:
-        """One of the masks as the slices are seen."""
+        """Return a mask in the orientation of `slices`."""
         return self.scan.orientation.axial(mask)
 
     @property
     def aspect(self) -> float:
-        """Height of a pixel over its width."""
+        """Return the height of a pixel divided by its width."""
         _, down, across = self.scan.axial_spacing
         return down / across
 
     def dsc(self, number: int) -> float:
-        """Of the first class, in 3-D, after a round."""
+        """Return the DSC of the first class in 3-D after a round."""
         return dice(self.predicted[number] == 1, self.truth == 1)
 
     def inside(self) -> list[int]:
-        """The axial slices with foreground in the true mask."""
+        """Return the numbers of the axial slices with foreground in the true mask."""
         return [int(n) for n in np.flatnonzero(self.axial(self.truth).any(axis=(1, 2)))]
 
     def box(self, margin_mm: float = 22.0) -> Box:
-        """Rows and columns around the true mask: a square in millimetres, as far as the scan reaches."""
+        """Return the rows and columns around the true mask: a square in millimetres, cut at the scan's border."""
         flat: Array = np.any(self.axial(self.truth), axis=0)
         if not flat.any():
             return slice(0, flat.shape[0]), slice(0, flat.shape[1])
@@ -82,9 +82,9 @@ def contours(
     round_numbers: Sequence[int],
     cases: Iterable[str] | None = None,
 ) -> list[Seen]:
-    """Test subjects of a site (all, or some cases), with the masks predicted after the rounds asked for.
+    """Return test subjects of a site (all, or some cases) with the masks predicted after the given rounds.
 
-    `data` is the folder of sites that the run was made from; predictions are those the run's results were measured on.
+    `data` is the folder of sites that the run was made from. The masks are those that the results were measured on.
     """
     from smg.learner.learner import Learner
     from smg.sites.layouts import find_sites
@@ -94,7 +94,9 @@ def contours(
     there = {subject.case for subject in found.subjects}
     for case in wanted:
         if case not in there:
-            raise SmgError(f"{data}: no case {case} of site {site} there, which {run_folder} was tested on")
+            raise SmgError(
+                f"{data}: no case {case} of site {site}, on which {run_folder} was tested; give the run's own data"
+            )
     learner, shown = Learner(run_folder / "model"), found.keep(set(wanted))
     predicted = {number: _predicted(learner, number, shown) for number in round_numbers}
     of_case, labels = {s.case: s for s in shown.subjects}, learner.config.preparation.labels
@@ -102,17 +104,17 @@ def contours(
 
 
 def evaluated_cases(run_folder: Path, site: str) -> list[str]:
-    """The subjects of a site that a run was tested on."""
+    """Return the subjects of a site that a run was tested on."""
     try:
         results = json.loads((run_folder / "results.json").read_text())
         rows = [row for row in results["subjects"] if row.get("part") in (None, results.get("part"))]
     except (OSError, ValueError, KeyError):
-        raise SmgError(f"{run_folder}: no results of a finished run there; finish it with `smg run`") from None
+        raise SmgError(f"{run_folder}: no results of a finished run; finish it with `smg run`") from None
     return list(dict.fromkeys(str(row["subject"]) for row in rows if row["site"] == site))
 
 
 def _predicted(learner: Learner, number: int, site: Site) -> dict[str, Array]:
-    """Case by case, the class indices that a site's network gives after a round."""
+    """Return case -> class indices, predicted by the network for a site after a round."""
     from smg.evaluation.predict import predict_mask
     from smg.prepare.site import prepare_site
 

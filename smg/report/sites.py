@@ -1,4 +1,4 @@
-"""A picture of sites: one row a site, some subjects each, the mask's contour over the slice in the middle of it."""
+"""Draw a picture of sites: one row a site, a middle slice of some subjects, with the contour of the mask."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from smg.sites.labels import Labels
 from smg.sites.site import Site, Subject
 from smg.sites.volume import read_volume, same_grid
 
-CONTOURS = ("#ffb000", "#00c2ff", "#ff5ca8", "#7ee081")  # told apart by colour-blind readers, and on grey
+CONTOURS = ("#ffb000", "#00c2ff", "#ff5ca8", "#7ee081")  # distinct to colour-blind readers, and on grey
 Tile = tuple[Array, Array, float]  # image, class indices, height of a pixel over its width
 Draw = Callable[[Subject], list[Tile]]
 
 
 def plain_tiles(labels: Labels) -> Draw:
-    """The scan as stored, seen axially."""
+    """Return a function that draws the scan as stored, seen axially."""
 
     def draw(subject: Subject) -> list[Tile]:
         image, mask = read_volume(subject.image), read_volume(subject.mask)
         if reason := same_grid(image, mask):
-            raise SmgError(f"{subject.mask}: image and mask grids differ: {reason}")
+            raise SmgError(
+                f"{subject.mask}: image and mask grids differ: {reason}; `smg sites check` lists all such scans"
+            )
         classes = labels.index(mask.axial())
         middle = middle_slice(classes)
         _, down, across = image.axial_spacing
@@ -68,13 +70,13 @@ def augmented_tiles(preset: str, options: Preparation, count: int, seed: int) ->
 
 
 def middle_slice(classes: Array) -> int:
-    """The slice in the middle of those with foreground, or of all if there are none."""
+    """Return the number of the middle slice with foreground, or of the middle slice if none has any."""
     inside = np.flatnonzero(classes.any(axis=(1, 2)))
     return int(inside[len(inside) // 2]) if len(inside) else len(classes) // 2
 
 
 def draw_sites(sites: Iterable[Site], out: Path, draw: Draw, subjects: int) -> None:
-    """Write the picture, as PNG or whatever format the name's suffix asks of matplotlib."""
+    """Write the picture in the format of the file's suffix: PNG, PDF, SVG, or another that matplotlib writes."""
     from matplotlib.figure import Figure
 
     rows = []

@@ -1,4 +1,4 @@
-"""How figures look: colours that colour-blind readers tell apart, a marker and a dash of its own for every method."""
+"""The style of figures: colours that colour-blind readers can distinguish, a marker and a dash for every method."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-# Okabe and Ito's, without the yellow that white paper swallows; the light ones a shade darker, so that a thin line
-# of each stands out from white by 3 : 1. Beside them what the dark page draws instead.
+# (light theme, dark theme). The palette of Okabe and Ito without yellow, which is lost on white paper; the light ones
+# are a shade darker, so that a thin line has a contrast of 3 : 1 on white.
 PALETTE = (
     ("#0072b2", "#56b4e9"),
     ("#d55e00", "#ff8a3d"),
@@ -20,11 +20,11 @@ PALETTE = (
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "*", "h", "d")
 DASHES: tuple[tuple[int, tuple[float, ...]], ...] = ((0, ()), (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (5, 1.4, 1.2, 1.4)))
-INK, FAINT, GRID = "#1b1f24", "#59616b", "#d5d9de"  # text, lesser text, lines of the grid
-LINES_CHOSEN = ("sga+c", "finetune")  # the paper's own and the one it is measured against keep their colours
+INK, FAINT, GRID = "#1b1f24", "#59616b", "#d5d9de"  # text, secondary text, grid lines
+FIXED_COLOURS = ("sga+c", "finetune")  # methods that have the first colours in every report
 
-# Over a grey scan: the truth, the contour right after the site was learned, and the contour at the end.
-# None of these is a method's colour.
+# Contours over a grey scan: the true one, the prediction right after the site was learned, and that at the end.
+# None of these is the colour of a method.
 TRUTH, AFTER, END = "#ffffff", "#f0e442", "#ff5fd2"
 
 
@@ -39,11 +39,11 @@ class Look:
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
-    """A look for each method; those with a colour of their own first, the others in the order they come."""
-    ranked = sorted(dict.fromkeys(names), key=lambda n: LINES_CHOSEN.index(n) if n in LINES_CHOSEN else 9)
-    made, kept, count = {}, len(LINES_CHOSEN), len(PALETTE)
+    """Return a look for each method; methods with a fixed colour first, the others in their order."""
+    ranked = sorted(dict.fromkeys(names), key=lambda n: FIXED_COLOURS.index(n) if n in FIXED_COLOURS else 9)
+    made, kept, count = {}, len(FIXED_COLOURS), len(PALETTE)
     for place, name in enumerate(ranked):
-        turn = place if place < count else kept + (place - count) % (count - kept)  # the chosen's colours come once
+        turn = place if place < count else kept + (place - count) % (count - kept)  # a fixed colour is used once
         dash = DASHES[(turn + (place >= count)) % len(DASHES)]
         made[name] = Look(turn, PALETTE[turn][0], MARKERS[place % len(MARKERS)], dash)
     return {name: made[name] for name in names}
@@ -51,7 +51,7 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
 
 @contextmanager
 def drawing(size: float = 9) -> Iterator[None]:
-    """matplotlib set for our figures: plain sans-serif, no frame, text that stays text."""
+    """Set matplotlib for the report's figures: plain sans-serif, no frame, text that stays text."""
     import matplotlib as mpl
 
     with mpl.rc_context(
@@ -82,7 +82,7 @@ def drawing(size: float = 9) -> Iterator[None]:
             "lines.markersize": 6,
             "text.parse_math": False,  # a method may be called anything
             "svg.fonttype": "none",
-            "svg.hashsalt": "smg",  # names of parts that are the same for the same drawing
+            "svg.hashsalt": "smg",  # the same drawing gets the same ids
             "pdf.fonttype": 42,
         }
     ):

