@@ -32,9 +32,11 @@ from pathlib import Path
 import numpy as np
 
 from smg.errors import SmgError
+from smg.evaluation.measures import MEASURES
+from smg.evaluation.metrics import COMPARED, METRICS
 from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
 from smg.report.runs import Run
-from smg.report.table import BOUNDS, MEASURES, METRICS
+from smg.report.table import REFERENCE_METHODS
 from smg.sites.labels import first_class
 
 STREAMS = ("A-first", "F-first")  # the paper's two
@@ -112,7 +114,7 @@ class Comparison:
         return f"{self.method}{f' over {self.rival}' if self.rival else ''}: {self.level.name}{falls}"
 
     def sign(self, metric: str) -> int:
-        return (-1 if self.falls else 1) * (1 if METRICS[metric][2] == "higher" else -1)
+        return (-1 if self.falls else 1) * (1 if METRICS[metric].better == "higher" else -1)
 
     def by_seed(self, runs: Sequence[Run], metric: str) -> dict[int, Values]:
         """Subject by subject, for the seeds that have what is compared; `runs` are one stream's."""
@@ -150,7 +152,7 @@ class Claim:
     says: str
     comparisons: list[Comparison]
     streams: tuple[str, ...] = STREAMS
-    metrics: tuple[str, ...] = tuple(METRICS)
+    metrics: tuple[str, ...] = tuple(COMPARED)
 
 
 CL, DG = ("gem", "c-meta"), ("isgm", "g-meta")
@@ -242,7 +244,7 @@ def find(
         return None
     noise = common_noise(comparisons, here, metric, (*REPLAY, *also)) if len(seeds) > 1 else None
     numbers = [[told[seed] for told in by_seed] for seed in seeds]
-    one = interval(numbers, METRICS[metric][1], noise=noise, streams=[stream for stream, _ in comparisons])
+    one = interval(numbers, METRICS[metric].scale, noise=noise, streams=[stream for stream, _ in comparisons])
     papers = [c.papers(paper, stream, metric) for stream, c in comparisons]
     known = [value for value in papers if value is not None]
     return Found(*one, sum(known) / len(known) if len(known) == len(papers) else None, len(seeds)) if one else None
@@ -300,7 +302,8 @@ def beyond(runs: Sequence[Run], more: Sequence[Run]) -> str:
         "| | seeds | " + " | ".join(f"{name}, {stream}" for name, stream in heads) + " | |",
         "|---|---|---:|---:|---:|---:|---|",
     ]
-    for method in dict.fromkeys(run.name for run in more if run.results["method"] not in (*BOUNDS, "finetune")):
+    apart = (*REFERENCE_METHODS, "finetune")
+    for method in dict.fromkeys(run.name for run in more if run.results["method"] not in apart):
         ours = [*runs, *(run for run in more if run.name == method)]
         found = [
             find([(stream, Comparison(method, measure(name), "sga+c"))], ours, "dsc", {}, (method,))
@@ -324,9 +327,9 @@ def details(runs: Sequence[Run], paper: Paper) -> str:
         "Mean [95 % interval] and the paper's; distances are turned round, so that above zero is better. In bold where "
         "the interval leaves zero out: up to one in forty would, on either side, if nothing differed.",
     ]
-    for metric, (head, _, _) in METRICS.items():
+    for metric, entry in COMPARED.items():
         lines = [
-            f"## {head}",
+            f"## {entry.head}",
             "",
             "| | A-first | the paper's | F-first | the paper's | seeds |",
             "|---|---:|---:|---:|---:|---|",

@@ -21,9 +21,11 @@ from friendly import in_one_line
 
 from smg.bench.plan import read_plan, ready
 from smg.cli.runs import REFERENCE
+from smg.evaluation.measures import MEASURES
+from smg.evaluation.metrics import COMPARED
 from smg.report.paired import paired_differences, to_markdown
 from smg.report.runs import Run, find_runs
-from smg.report.table import MEASURES, METRICS, Cell, cells, paper_tables
+from smg.report.table import Cell, cells, columns, paper_tables
 
 MADE = "<!-- {0}: made by benchmarks/evidence.py -->", "<!-- end of {0} -->"
 
@@ -36,14 +38,14 @@ def beside_the_paper(runs: Sequence[Run], paper: Paper) -> str:
     parts = []
     for stream in dict.fromkeys(stream_of(run) for run in runs):
         (table,) = paper_tables([run for run in runs if stream_of(run) == stream])
-        heads = [f"{measure} {METRICS[metric][0]}" for metric in METRICS for measure in MEASURES]
+        heads = columns()
         compared = set(table.seeds.values())
         fair = len(compared) == 1 and len(compared.pop()) > 1  # bold type compares the same seeds, or nothing
         lines = [f"**{stream}**: {table.stream.replace('|', 'unseen')}", ""]
         lines += ["| | seeds | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
         for name, row in table.rows.items():
             seeds = ", ".join(map(str, table.seeds[name]))
-            keys = [(stream, name, metric, measure) for metric in METRICS for measure in MEASURES]
+            keys = [(stream, name, metric, measure) for metric in COMPARED for measure in MEASURES]
             theirs = [f"<br>({paper[key]:.2f})" if key in paper else "" for key in keys]
             ours = [_shown(cell, digits, fair) for cell, digits in cells(row)]
             lines.append(f"| {name} | {seeds} | " + " | ".join(map("".join, zip(ours, theirs, strict=True))) + " |")
@@ -152,7 +154,7 @@ def pages(results: Path) -> dict[Path, str]:
     }
     runs = find_runs([results / MAIN])
     made[results / MAIN / "claims.md"] = details(runs, paper)
-    dsc, asd = (summary(runs, paper, metric) for metric in METRICS)
+    dsc, asd = (summary(runs, paper, metric) for metric in COMPARED)
     head_asd = "The same by ASD, in mm, turned round: above zero is better here, too"
     folded = f"<details><summary>{head_asd}</summary>\n\n{asd}\n\n</details>"
     page = results.parent / "REPRODUCIBILITY.md"

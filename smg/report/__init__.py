@@ -1,1 +1,1 @@
-"""Tables, plots and pages."""
+"""Reports of runs and models: tables, figures, and one HTML page."""

@@ -1,4 +1,4 @@
-"""What the buffer chose: every candidate's R, V and H, the chosen ones, and all features on a map of two dimensions."""
+"""What the replay buffer chose: the scores R, V, H of the exemplars, and a map of all candidates in two dimensions."""
 
 from __future__ import annotations
 
@@ -13,41 +13,45 @@ from smg.sites.formats import Array
 
 @dataclass(frozen=True)
 class Exemplar:
-    """A subject the buffer kept, by its alias, with its scores."""
+    """A subject that the buffer kept, by its pseudonym, with its scores."""
 
     site: str
     alias: str
-    r: float
-    v: float
-    h: float
-    rank: int  # by H, among the site's candidates
+    r: float  # how typical it is of its site
+    v: float  # how unlike the exemplars of earlier sites it is
+    h: float  # R + λV, by which exemplars are chosen
+    rank: int  # by H, among the candidates of the site
     candidates: int
 
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """Candidates' features, site by site, in two dimensions, and which of them were kept."""
+    """The features of the candidates in two dimensions, and which candidates were kept."""
 
     points: dict[str, Array]  # site -> [N, 2]
     chosen: dict[str, list[bool]]
-    told: float  # share of the variance that the two directions hold
+    explained: float  # share of the variance in the two dimensions
 
 
 def exemplars(rounds: Sequence[Record]) -> list[Exemplar]:
-    """Site by site, in the order of choice."""
+    """Return the exemplars of all rounds, in the order they were chosen."""
     kept = []
     for record in rounds:
-        told = record["selection"]
-        ranked = sorted(told["H"], reverse=True)
-        for name in told["chosen"]:
-            at = told["candidates"].index(name)
-            r, v, h = (told[score][at] + 0.0 for score in "RVH")  # the zero of a first site has no sign
+        selection = record["selection"]
+        ranked = sorted(selection["H"], reverse=True)
+        for name in selection["chosen"]:
+            at = selection["candidates"].index(name)
+            r, v, h = (selection[score][at] + 0.0 for score in "RVH")  # V of the first site is 0, never -0
             kept.append(Exemplar(record["site"], name, r, v, h, 1 + ranked.index(h), len(ranked)))
     return kept
 
 
 def feature_map(rounds: Sequence[Record]) -> FeatureMap | None:
-    """Principal directions of the features at unit length, since the scores are cosines."""
+    """Return the candidates on the first two principal components of their features.
+
+    Features are scaled to unit length first, since the scores are cosines. None where there are fewer than three
+    candidates, or where networks of different width made the features.
+    """
     with_features = [r for r in rounds if r["selection"].get("features")]
     if not with_features:
         return None
@@ -59,8 +63,7 @@ def feature_map(rounds: Sequence[Record]) -> FeatureMap | None:
     _, sizes, directions = np.linalg.svd(whole - whole.mean(axis=0), full_matrices=False)
     flat = (whole - whole.mean(axis=0)) @ directions[:2].T
     parts = np.split(flat, np.cumsum([len(rows) for rows in stacked])[:-1])
-    sites = [record["site"] for record in with_features]
-    names = [r["site"] if sites.count(r["site"]) == 1 else f"{r['site']}, round {r['round']}" for r in with_features]
+    names = _labels(with_features)
     chosen = {
         name: [case in r["selection"]["chosen"] for case in r["selection"]["candidates"]]
         for name, r in zip(names, with_features, strict=True)
@@ -68,3 +71,9 @@ def feature_map(rounds: Sequence[Record]) -> FeatureMap | None:
     total = float((sizes**2).sum())
     points = dict(zip(names, parts, strict=True))
     return FeatureMap(points, chosen, float((sizes[:2] ** 2).sum()) / total if total else 1.0)
+
+
+def _labels(rounds: Sequence[Record]) -> list[str]:
+    """Return the site of each round, with the round's number where a site was learned more than once."""
+    sites = [record["site"] for record in rounds]
+    return [r["site"] if sites.count(r["site"]) == 1 else f"{r['site']}, round {r['round']}" for r in rounds]

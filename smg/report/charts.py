@@ -1,22 +1,33 @@
-"""The report's charts, each a function onto an axis: memory against generalisation, matrices, features, objective."""
+"""The report's charts. Each function draws one chart onto a matplotlib axis or figure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from smg.evaluation.metrics import METRICS
 from smg.report.style import FAINT, INK, MARKERS, PALETTE, Look
 from smg.report.table import StreamTable
 from smg.sites.formats import Array
 
-HEAT = "cividis"  # the same to every reader, colour-blind or not
+HEAT = "cividis"  # looks the same to readers with and without colour blindness
+BANDS_AT_MOST = 4  # methods whose spread is drawn as a band; more bands would cover one another
 Series = tuple[Array, Array]  # x, y
 
 
+@dataclass(frozen=True)
+class Curve:
+    """One method on one site: mean and standard deviation over seeds after each round, in the metric's unit."""
+
+    means: tuple[float | None, ...]
+    spreads: tuple[float | None, ...]
+
+
 def legend_below(axis: Any) -> None:
-    """Under the axis, in as many columns as have room."""
+    """Draw the legend below the axis, in as many columns as fit."""
     handles, labels = axis.get_legend_handles_labels()
     for columns in range(min(5, len(labels)), 0, -1):
         legend = axis.figure.legend(handles, labels, loc="outside lower center", ncols=columns,
@@ -27,7 +38,7 @@ def legend_below(axis: Any) -> None:
 
 
 def site_ticks(axis: Any, places: Sequence[float], names: Sequence[str], ha: str = "center") -> None:
-    """A site's name at each place; aslant and without their middle, where hospitals have long ones."""
+    """Label each place on the x axis with a site; long names are shortened in the middle and slanted."""
     short = [name if len(name) <= 22 else f"{name[:12]}…{name[-9:]}" for name in names]
     if sum(map(len, short)) > 48:
         axis.set_xticks(places, short, rotation=25, ha="right", rotation_mode="anchor")
@@ -36,23 +47,53 @@ def site_ticks(axis: Any, places: Sequence[float], names: Sequence[str], ha: str
 
 
 def draw_measures(axis: Any, table: StreamTable, style: Mapping[str, Look]) -> None:
-    """Each method a point: BM across, FM up, bars for the spread over seeds; hollow where it is no rival."""
+    """Draw each method as a point: BM across, FM up, bars for the spread over seeds; hollow for reference methods."""
     for name, row in table.rows.items():
         across, up, look = row["dsc", "BM"], row["dsc", "FM"], style[name]
-        bound = name in table.bounds
+        is_reference = name in table.references
         if across.mean is not None and up.mean is not None:
             axis.errorbar(across.mean, up.mean, xerr=across.spread, yerr=up.spread, color=look.colour, ls="none",
-                          marker=look.marker, ms=8, mew=1.4 * bound, mfc="none" if bound else look.colour, elinewidth=1,
-                          label=f"{name} (scale)" if bound else name)  # fmt: skip
-    axis.set_xlabel("memory: BM, DSC % over the sites learned")
+                          marker=look.marker, ms=8, mew=1.4 * is_reference, elinewidth=1,
+                          mfc="none" if is_reference else look.colour,
+                          label=f"{name} (reference)" if is_reference else name)  # fmt: skip
+    axis.set_xlabel("memory: BM, DSC % over the learned sites")
     axis.set_ylabel("generalisation: FM, DSC %")
     axis.margins(0.12)
     axis.annotate("better ↗", (1, 1), xycoords="axes fraction", ha="right", va="top", color=FAINT, size=10)
     legend_below(axis)
 
 
-def fill_matrices(figure: Any, matrices: Mapping[str, Array], sites: Sequence[str], low: float, high: float) -> None:
-    """One heat map a method on one scale: rounds down, sites across; NaN is left white."""
+def draw_curves(
+    axis: Any, curves: Mapping[str, Curve], style: Mapping[str, Look], order: Sequence[str], legend: bool = True
+) -> None:
+    """Draw the DSC on one site, one line a method; a value that was not measured leaves a gap.
+
+    The spread over seeds is a band for a few methods, and bars side by side for more.
+    """
+    nan, few = float("nan"), len(curves) <= BANDS_AT_MOST
+    for place, (name, curve) in enumerate(curves.items()):
+        look = style[name]
+        means = [nan if mean is None else mean for mean in curve.means]
+        spreads = [0.0 if spread is None else spread for spread in curve.spreads]
+        x = [at + (0 if few else 0.035 * (place - (len(curves) - 1) / 2)) for at in range(len(means))]
+        if any(spreads) and few:
+            low, high = ([m + sign * s for m, s in zip(means, spreads, strict=True)] for sign in (-1, 1))
+            axis.fill_between(x, low, high, color=look.colour, alpha=0.13, lw=0)
+        elif any(spreads):
+            axis.errorbar(x, means, spreads, color=look.colour, fmt="none", elinewidth=0.9, alpha=0.7)
+        axis.plot(x, means, color=look.colour, marker=look.marker, ls=look.dash, label=name)
+    site_ticks(axis, range(len(order)), [order[0], *(f"+ {site}" for site in order[1:])])
+    axis.set_xlim(-0.25, len(order) - 0.75)
+    axis.set_xlabel("sites learned so far")
+    axis.set_ylabel(METRICS["dsc"].head)
+    if legend:
+        legend_below(axis)
+
+
+def fill_matrices(
+    figure: Any, matrices: Mapping[str, Array], sites: Sequence[str], low: float, high: float, digits: int
+) -> None:
+    """Draw one heat map for each method on one scale: rounds down, sites across; NaN stays white."""
     columns = min(4, len(matrices))
     rows = -(-len(matrices) // columns)
     axes = figure.subplots(rows, columns, squeeze=False)
@@ -67,12 +108,12 @@ def fill_matrices(figure: Any, matrices: Mapping[str, Array], sites: Sequence[st
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 light = drawn.norm(value) > 0.55
-                axis.text(column, row, f"{value:.{1 if high > 30 else 2}f}", ha="center", va="center", size=7.5,
+                axis.text(column, row, f"{value:.{digits}f}", ha="center", va="center", size=7.5,
                           color="black" if light else "white")  # fmt: skip
 
 
 def draw_features(axis: Any, points: Mapping[str, Array], chosen: Mapping[str, Sequence[bool]]) -> None:
-    """Subjects' features in two dimensions, a colour and a marker a site; what the buffer kept has a ring."""
+    """Draw the features of subjects in two dimensions, a colour and a marker for each site; exemplars have a ring."""
     for place, (site, at) in enumerate(points.items()):
         colour, marker = PALETTE[place % len(PALETTE)][0], MARKERS[place % len(MARKERS)]
         axis.scatter(at[:, 0], at[:, 1], s=34, c=colour, marker=marker, alpha=0.75, linewidths=0, label=site)
@@ -82,7 +123,7 @@ def draw_features(axis: Any, points: Mapping[str, Array], chosen: Mapping[str, S
     axis.set_xticklabels([])
     axis.set_yticklabels([])
     axis.tick_params(length=0)
-    axis.set_xlabel("first principal direction")
+    axis.set_xlabel("first principal component")
     axis.set_ylabel("second")
     axis.margins(0.1)
     axis.grid(False)
@@ -92,20 +133,20 @@ def draw_features(axis: Any, points: Mapping[str, Array], chosen: Mapping[str, S
 def draw_series(
     axis: Any, series: Mapping[str, Series], style: Mapping[str, Look], rounds: Sequence[tuple[str, float]], label: str
 ) -> None:
-    """A line a method over the iterations of all rounds; `rounds` has each one's site, and where it began."""
+    """Draw one line a method over the iterations of all rounds; `rounds` holds (site, first iteration)."""
     for name, (x, y) in series.items():
         axis.plot(x, y, color=style[name].colour, ls=style[name].dash, lw=1.5, label=name)
     axis.set_ylabel(label)
-    for _, begun in rounds[1:]:
-        axis.axvline(begun, color=FAINT, lw=0.8, ls=(0, (2, 2)))
-    site_ticks(axis, [begun for _, begun in rounds], [site for site, _ in rounds], ha="left")
+    for _, start in rounds[1:]:
+        axis.axvline(start, color=FAINT, lw=0.8, ls=(0, (2, 2)))
+    site_ticks(axis, [start for _, start in rounds], [site for site, _ in rounds], ha="left")
     axis.grid(False, axis="x")
     axis.set_xlabel("site being learned")
     legend_below(axis)
 
 
 def draw_times(axis: Any, times: Mapping[str, Sequence[float]], style: Mapping[str, Look]) -> None:
-    """Milliseconds a step, a dot a round and run; the line is the median."""
+    """Draw the milliseconds of a step: one dot for each round of each run, and a bar that ends at the median."""
     for place, (name, values) in enumerate(times.items()):
         look = style[name]
         axis.plot(
@@ -116,4 +157,4 @@ def draw_times(axis: Any, times: Mapping[str, Sequence[float]], style: Mapping[s
     axis.invert_yaxis()
     axis.set_xlim(left=0)
     axis.grid(False, axis="y")
-    axis.set_xlabel("milliseconds a step")
+    axis.set_xlabel("milliseconds per step")

@@ -1,4 +1,4 @@
-"""What a report can be made of: finished runs with the records of their rounds, models, and what is not finished."""
+"""Collect what a report is made of: finished runs with the records of their rounds, models, and unfinished runs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ Record = dict[str, Any]  # a round's `round.json`
 
 @dataclass(frozen=True)
 class Model:
-    """A model's folder: the rounds that led to the version in use, first to last, and those aside from that line."""
+    """A model's folder: the rounds that led to the version in use, oldest first, and all other rounds."""
 
     folder: Path
     rounds: tuple[Record, ...]
-    aside: tuple[Record, ...] = ()  # held, or rolled back from
+    aside: tuple[Record, ...] = ()  # held, or rolled back
 
 
 @dataclass(frozen=True)
 class Material:
-    """Everything found in the folders a report was asked of."""
+    """Everything found in the folders of a report."""
 
     runs: tuple[Run, ...]
     models: tuple[Model, ...]
-    unfinished: tuple[Path, ...]  # runs without results yet
+    unfinished: tuple[Path, ...]  # folders of runs without results
 
     @property
     def streams(self) -> list[str]:
@@ -47,32 +47,43 @@ class Material:
     def seeds(self) -> list[int]:
         return sorted({run.seed for run in self.runs})
 
+    @property
+    def named_models(self) -> list[tuple[str, Model]]:
+        """Return the models by folder name, with as much of the path as is needed to distinguish them."""
+        paths = [model.folder.resolve() for model in self.models]
+        depth = next(n for n in range(1, 100) if n == 99 or len({path.parts[-n:] for path in paths}) == len(set(paths)))
+        return [("/".join(path.parts[-depth:]), model) for path, model in zip(paths, self.models, strict=True)]
+
     def of(self, stream: str, method: str) -> list[Run]:
-        """One method's runs on one stream, by seed."""
+        """Return the runs of one method on one stream, by seed."""
         return [run for run in self.runs if run.stream == stream and run.name == method]
+
+    def title(self, stream: str) -> str:
+        """Return a stream as a reader sees it: `A → B → C, held-out site F`."""
+        return next(run for run in self.runs if run.stream == stream).stream_title
 
     @cached_property
     def records(self) -> dict[Path, tuple[Record, ...]]:
-        """The rounds of every run whose model is still beside its results."""
+        """Return the rounds of every run by the run's folder; none where its model is not beside its results."""
         return {run.folder: tuple(_rounds(run.folder / "model")) for run in self.runs}
 
 
 def collect(paths: Sequence[Path]) -> Material:
-    """Runs, benches and models, in any mixture."""
+    """Return the runs, benches and models in these folders, which may be mixed."""
     for path in paths:
         if not path.is_dir():
-            raise SmgError(f"{path}: no such folder; give a run's, a bench's or a model's")
+            raise SmgError(f"{path}: no such folder; give the folder of a run, a bench or a model")
     models = [path for path in paths if (path / "model.json").is_file()]
     others = [path for path in paths if path not in models]
     runs = find_runs(others)
     finished = {run.folder.resolve() for run in runs}
-    begun = {log.parent.resolve() for path in others for log in path.rglob(LOG)} - finished
+    started = {log.parent.resolve() for path in others for log in path.rglob(LOG)} - finished
     if not runs and not models:
-        more = f"; of {len(begun)} begun, `smg watch {paths[0]}` tells how they stand" if begun else ""
+        to_do = f"`smg watch {paths[0]}` shows the state of {len(started)} unfinished" if started else ""
         raise SmgError(
-            f"{paths[0]}: no finished run and no model there{more or '; make one with `smg run` or `smg bench`'}"
+            f"{paths[0]}: no finished run and no model there; {to_do or 'make one with `smg run` or `smg bench`'}"
         )
-    return Material(tuple(runs), tuple(_model(path) for path in models), tuple(sorted(begun)))
+    return Material(tuple(runs), tuple(_model(path) for path in models), tuple(sorted(started)))
 
 
 def _rounds(model: Path) -> Iterable[Record]:
@@ -81,10 +92,11 @@ def _rounds(model: Path) -> Iterable[Record]:
 
 
 def _model(folder: Path) -> Model:
-    told = _read(folder / "model.json")
+    """Read a model's folder, following each round to its parent from the current one."""
+    model = _read(folder / "model.json")
     records = {record["round"]: record for record in _rounds(folder)}
     line: list[Record] = []
-    number = told.get("current", 0)
+    number = model.get("current", 0)
     while number in records:
         line.append(records.pop(number))
         number = line[-1]["parent"]
@@ -93,27 +105,22 @@ def _model(folder: Path) -> Model:
 
 def _read(path: Path) -> Record:
     try:
-        told: Record = json.loads(path.read_text())
+        content: Record = json.loads(path.read_text())
     except (OSError, ValueError):
         raise SmgError(f"{path}: missing or damaged; restore it from a backup") from None
-    return told
+    return content
 
 
-def milliseconds_a_step(run: Run) -> dict[int, float]:
-    """By round: the median over its log of the time between two reports, for each iteration between them."""
+def milliseconds_per_step(run: Run) -> dict[int, float]:
+    """Return, for each round, the median time of an iteration, from the times of the reports in the run's log."""
     paces: dict[int, list[float]] = {}
     last: tuple[int, int, datetime] | None = None
     for event in read_events(run.folder):
         if event["event"] != "step":
-            last = None  # an evaluation's time is not a step's
+            last = None  # the time of an evaluation is not that of a step
             continue
         now = event["round"], event["iteration"], datetime.fromisoformat(event["time"])
         if last and last[0] == now[0] and now[1] > last[1]:
             paces.setdefault(now[0], []).append(1000 * (now[2] - last[2]).total_seconds() / (now[1] - last[1]))
         last = now
     return {number: statistics.median(values) for number, values in paces.items()}
-
-
-def told_stream(stream: dict[str, Any]) -> str:
-    """`A → B → C, unseen F`"""
-    return " → ".join(stream["order"]) + (f", unseen {stream['unseen']}" if stream["unseen"] else "")

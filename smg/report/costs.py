@@ -1,32 +1,28 @@
-"""What a method costs and gives beside the paper's measures: plasticity, what it keeps, its size, its time."""
+"""The table of costs: plasticity, what a method keeps, its size and its time, beside the paper's measures."""
 
 from __future__ import annotations
 
 import csv
 import io
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from smg.evaluation.measures import COSTS, Matrix, plasticity
+from smg.evaluation.metrics import COMPARED
 from smg.report.runs import Run
-from smg.report.table import Cell, in_latex, in_markdown
+from smg.report.table import Cell, csv_numbers, in_latex, markdown_head, markdown_row
 
-Value = Callable[[Run, Sequence[Run]], float | None]
+Value = Callable[[Run, Sequence[Run]], float | None]  # of a run, among all runs of its stream
 
 
 @dataclass(frozen=True)
 class Column:
-    """One cost: its name, its heading with the unit, its digits, and how it is read off a run."""
+    """One column of the table: its heading, its digits, and the function that reads its value from a run."""
 
-    name: str
     head: str
     digits: int
     value: Value
-
-    @property
-    def formula(self) -> str:
-        return COSTS[self.name].formula
 
 
 @dataclass(frozen=True)
@@ -38,53 +34,57 @@ class CostTable:
 
 
 def _plasticity(metric: str, scale: float) -> Value:
+    """Return the function that computes a run's plasticity; None where no run of `per-site` matches it."""
+
     def of(run: Run, runs: Sequence[Run]) -> float | None:
-        alone = next((other for other in runs if _is_reference(other, run)), None)
+        alone = next((other for other in runs if _is_baseline(other, run)), None)
         if alone is None:
             return None
-        order = run.results["stream"]["order"]
-        own = {site: _accuracy(alone, metric)[site][site] for site in order}
-        value = plasticity(_accuracy(run, metric), order, own)
+        own = {site: values.get(site, float("nan")) for site, values in _accuracy(alone, metric).items()}
+        value = plasticity(_accuracy(run, metric), run.order, own)
         return scale * value if value == value else None
 
     return of
 
 
-def _is_reference(other: Run, run: Run) -> bool:
-    """Whether the other is of a network for each site, on the same stream and seed, with as many iterations."""
+def _is_baseline(other: Run, run: Run) -> bool:
+    """Return whether the other run has a network for each site, on the same stream and seed, trained as long."""
     same = (other.stream, other.seed) == (run.stream, run.seed)
     iterations = [one.results.get("config", {}).get("iterations") for one in (other, run)]
     return same and other.results["method"] == "per-site" and iterations[0] == iterations[1]
 
 
 def _accuracy(run: Run, metric: str) -> Matrix:
-    matrix = run.results["matrix"][metric]
+    matrix = run.results["matrix"].get(metric, {})
     return {r: {s: float("nan") if v is None else v for s, v in row.items()} for r, row in matrix.items()}
 
 
-def _cost(name: str, scale: float = 1.0) -> Value:
+def _stored(name: str, scale: float) -> Value:
+    """Return the function that reads a cost from `results.json`; a cost of each round is averaged over the order."""
+
     def of(run: Run, runs: Sequence[Run]) -> float | None:
         value = run.results.get("costs", {}).get(name)
-        if isinstance(value, dict):  # of each round: those of the order, which every stream has
-            value = statistics.fmean(value[site] for site in run.results["stream"]["order"])
+        if isinstance(value, dict):
+            value = statistics.fmean(value[site] for site in run.order)
         return None if value is None else scale * value
 
     return of
 
 
-COLUMNS = (
-    Column("plasticity", "plasticity DSC %", 1, _plasticity("dsc", 100.0)),
-    Column("plasticity", "plasticity ASD mm", 2, _plasticity("asd", 1.0)),
-    Column("replay_subjects", "subjects kept", 0, _cost("replay_subjects")),
-    Column("replay_bytes", "MB kept", 1, _cost("replay_bytes", 1e-6)),
-    Column("state_bytes", "MB remembered", 1, _cost("state_bytes", 1e-6)),
-    Column("parameters", "million parameters", 2, _cost("parameters", 1e-6)),
-    Column("seconds", "seconds a round", 0, _cost("seconds")),
-)
+def _columns() -> Iterator[Column]:
+    for name, cost in COSTS.items():
+        if cost.is_of_metric:
+            for metric, entry in COMPARED.items():
+                yield Column(f"{cost.label} {entry.head}", entry.digits, _plasticity(metric, entry.scale))
+        else:
+            yield Column(cost.label, cost.digits, _stored(name, cost.scale))
+
+
+COLUMNS = tuple(_columns())
 
 
 def cost_tables(runs: Sequence[Run]) -> list[CostTable]:
-    """Return one table for each stream of which any run has costs; mean and standard deviation over seeds."""
+    """Return one table for each stream in which a run has costs; mean and standard deviation over seeds."""
     tables = []
     for stream in dict.fromkeys(run.stream for run in runs):
         here = [run for run in runs if run.stream == stream]
@@ -96,9 +96,7 @@ def cost_tables(runs: Sequence[Run]) -> list[CostTable]:
 
 
 def _cell(column: Column, name: str, runs: Sequence[Run]) -> Cell:
-    values = [v for run in runs if run.name == name and (v := column.value(run, runs)) is not None]
-    mean = statistics.fmean(values) if values else None
-    return Cell(mean, statistics.stdev(values) if len(values) > 1 else None, len(values))
+    return Cell.over([v for run in runs if run.name == name and (v := column.value(run, runs)) is not None])
 
 
 def as_text(runs: Sequence[Run]) -> list[tuple[str, list[str], list[tuple[str, ...]]]]:
@@ -117,7 +115,7 @@ def _texts(table: CostTable, pm: str = "±") -> list[tuple[str, ...]]:
 
 
 def written_as(kind: str, runs: Sequence[Run]) -> str:
-    """Return the tables as Markdown (`md`), LaTeX (`tex`) or lines of CSV (`csv`), to go behind the paper's."""
+    """Return the tables as Markdown (`md`), LaTeX (`tex`) or lines of CSV (`csv`), to follow the paper's table."""
     tables = cost_tables(runs)
     return {"md": _markdown, "tex": _latex, "csv": _csv}[kind](tables) if tables else ""
 
@@ -126,8 +124,8 @@ def _markdown(tables: Sequence[CostTable]) -> str:
     parts = []
     for table in tables:
         lines = [f"**{table.stream.replace('|', 'unseen')}**, what it costs and gives", ""]
-        lines += ["| | " + " | ".join(c.head for c in COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
-        lines += [f"| {in_markdown(name)} | " + " | ".join(texts) + " |" for name, *texts in _texts(table)]
+        lines += markdown_head([column.head for column in COLUMNS])
+        lines += [markdown_row(name, texts) for name, *texts in _texts(table)]
         parts.append("\n".join(lines))
     formulas = "\n".join(f"- *{name.replace('_', ' ')}*: {cost.formula}" for name, cost in COSTS.items())
     return "\n" + "\n\n".join([*parts, formulas]) + "\n"
@@ -145,12 +143,11 @@ def _latex(tables: Sequence[CostTable]) -> str:
 
 
 def _csv(tables: Sequence[CostTable]) -> str:
-    """Lines as the paper's table has them: stream, method, `cost`, heading, mean, sd, seeds."""
+    """Return lines in the form of the paper's table: stream, method, `cost`, heading, mean, sd, seeds."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for table in tables:
         for name, row in table.rows.items():
             for column, cell in zip(COLUMNS, row, strict=True):
-                numbers = ["" if v is None else f"{v:.4f}" for v in (cell.mean, cell.spread)]
-                writer.writerow([table.stream, name, "cost", column.head, *numbers, cell.seeds])
+                writer.writerow([table.stream, name, "cost", column.head, *csv_numbers(cell)])
     return out.getvalue()

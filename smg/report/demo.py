@@ -1,4 +1,4 @@
-"""The picture of `smg demo`: what two methods lost of the first site, and how they do on a site never seen."""
+"""Draw the picture of `smg demo`: what each method forgot of the first site, and how it does on the held-out site."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 from smg.errors import SmgError
 from smg.evaluation.metrics import dice
 from smg.files import replacing
-from smg.report.curves import Curve, curve_of, draw_curves
+from smg.report.charts import draw_curves
+from smg.report.matrices import curve_of
 from smg.report.pictures import Seen, contours
 from smg.report.runs import Run
 from smg.report.style import AFTER, END, FAINT, INK, TRUTH, drawing, looks
-from smg.report.table import listed
+from smg.report.table import enumerated
 
 TILES = 4  # of each method, two by two
 NAMES = {
@@ -33,7 +34,7 @@ def draw_demo(runs: Sequence[Run], data: Path, path: Path) -> None:
     Numbers are means over seeds; the contours are of the first seed.
     """
     if len({run.stream for run in runs}) != 1:
-        raise SmgError("the demo's picture is of runs of one stream")
+        raise SmgError("the demo's picture: the runs are of several streams; give those of one")
     from matplotlib.figure import Figure
 
     stream, methods = runs[0].results["stream"], by_method(runs)
@@ -63,9 +64,9 @@ def mean_dsc(runs: Sequence[Run], after: str, site: str) -> float:
 
 
 def tiles_of(subjects: Sequence[Seen], count: int = TILES) -> list[Tile]:
-    """As many slices as fit: one of each subject, and more of each where there are few; spread over the gland."""
+    """Return `count` slices: one of each subject, or several where there are few subjects, spread over the gland."""
     if not subjects:
-        raise SmgError("no test subject to draw")
+        raise SmgError("the demo's picture: no test subject to draw; give more subjects a site")
     chosen = list(subjects[:count])
     shares = [count // len(chosen) + (place < count % len(chosen)) for place in range(len(chosen))]
     tiles: list[Tile] = []
@@ -76,17 +77,17 @@ def tiles_of(subjects: Sequence[Seen], count: int = TILES) -> list[Tile]:
 
 
 def _headline(figure: Any, stream: dict[str, Any]) -> None:
-    """The question, and under it what the contours are."""
+    """Write the question, and below it the legend of the contours."""
     from matplotlib.lines import Line2D
 
-    first, later = stream["order"][0], listed(stream["order"][1:])
-    question = f"What is left of site {first} once {later} {'is' if len(stream['order']) == 2 else 'are'} learned?"
+    first, later = stream["order"][0], enumerated(stream["order"][1:])
+    question = f"What does each method remember of site {first} after learning {later}?"
     figure.text(0.0225, 0.962, question, fontsize=16, weight="bold", color=INK, va="center")
     where = f"Test slices of site {first}:"
     figure.text(0.0225, 0.912, where, fontsize=10, color=FAINT, va="center")
-    told = {"the true contour": (TRUTH, "-"), f"right after {first} was learned": (AFTER, "--"),
-            f"at the end, after {later}": (END, "-")}  # fmt: skip
-    handles = [Line2D([], [], color=colour, ls=dash, lw=2.4, label=label) for label, (colour, dash) in told.items()]
+    lines = (("true contour", TRUTH, "-"), (f"right after {first} was learned", AFTER, "--"),
+             (f"at the end, after {later}", END, "-"))  # fmt: skip
+    handles = [Line2D([], [], color=colour, ls=dash, lw=2.4, label=label) for label, colour, dash in lines]
     figure.legend(handles=handles, loc="center left", bbox_to_anchor=(0.18, 0.912), ncols=3, fontsize=9.5, frameon=True,
                   facecolor="#30343a", edgecolor="none", framealpha=1, labelcolor="white", handlelength=2.4,
                   columnspacing=1.8, borderpad=0.45)  # fmt: skip
@@ -114,18 +115,18 @@ def _draw_block(figure: Any, runs: Sequence[Run], subjects: Sequence[Seen], last
 
 
 def lost(then: float, now: float) -> str:
-    """Of DSC, in points, as the two are printed: to one digit."""
+    """Return the points of DSC between two values, as the two are printed: to one digit."""
     points = round(round(100 * then, 1) - round(100 * now, 1), 1)
     return f"{abs(points):.1f} points {'lost' if points >= 0 else 'gained'}"
 
 
 def slice_dsc(seen: Seen, number: int, after: int) -> float:
-    """Of the first class, on one slice alone, after a round."""
+    """Return the DSC of the first class on one slice after a round."""
     return dice(seen.axial(seen.predicted[after])[number] == 1, seen.axial(seen.truth)[number] == 1)
 
 
 def draw_tile(axis: Any, seen: Seen, number: int, after: int, end: int) -> None:
-    """One slice around the gland with its three contours."""
+    """Draw one slice around the gland with its three contours."""
     box = seen.box()
     image = seen.slices[number][box].astype(np.float32)
     low, high = np.percentile(image, (1, 99.5))
@@ -142,14 +143,14 @@ def draw_tile(axis: Any, seen: Seen, number: int, after: int, end: int) -> None:
 
 
 def _draw_both_curves(figure: Any, methods: dict[str, list[Run]], stream: dict[str, Any]) -> None:
-    sites = [(stream["order"][0], "Memory: DSC on site {}, the first it learned")]
+    sites = [(stream["order"][0], "Memory: DSC on site {}, the first learned")]
     if stream["unseen"]:
-        sites.append((stream["unseen"], "Generalisation: DSC on site {}, which it never saw"))
+        sites.append((stream["unseen"], "Generalisation: DSC on the held-out site {}"))
     axes = figure.subplots(1, len(sites), squeeze=False, sharey=True, gridspec_kw={
         "left": 0.06, "right": 0.985, "bottom": 0.15, "top": 0.87, "wspace": 0.07})[0]  # fmt: skip
     style = looks(["finetune", "sga+c", *methods])
     for axis, (site, title) in zip(axes, sites, strict=True):
-        made: dict[str, Curve] = {name: curve_of(of, site) for name, of in methods.items()}
+        made = {name: curve_of(of, site) for name, of in methods.items()}
         draw_curves(axis, made, style, stream["order"], legend=False)
         axis.set_title(title.format(site), fontsize=10.5)
     axes[0].set_ylim(min(axes[0].get_ylim()[0], 50.0), 100)

@@ -1,6 +1,6 @@
-"""The pictures of the paper's figure: best, median and worst test subjects of a few sites, method beside method.
+"""The gallery: the best, median and worst test subject of a few sites, with the contours of every method.
 
-A slice is a small JPEG shared by all methods; contours are paths over it, so the page can show any of them.
+A slice is a small JPEG that all methods share. Contours are SVG paths over it, so that the page can hide each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from smg.report.collect import Material, told_stream
+from smg.report.collect import Material
 from smg.report.pictures import Seen, contours
 from smg.report.runs import Run
 from smg.report.sites import middle_slice
@@ -23,18 +23,18 @@ from smg.sites.formats import Array
 from smg.sites.labels import first_class
 
 SIDE = 300  # pixels of a picture's longer side
-FINE = 4  # parts of a pixel that a contour's points are told to
+FINE = 4  # steps in a pixel to which the points of a contour are rounded
 RANKS = {1: ("the only one",), 2: ("best", "worst"), 3: ("best", "median", "worst")}
-Points = list[Array]  # closed lines of (x, y)
+Points = list[Array]  # closed lines of points (x, y)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """One subject: what each method made of it."""
+    """One subject with the masks that each method predicted."""
 
     rank: str
     case: str
-    seen: dict[str, Seen]  # by method
+    seen: dict[str, Seen]  # method -> its masks
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,19 @@ class Part:
 
 @dataclass(frozen=True)
 class Gallery:
-    """All that section 6 shows."""
+    """All subjects of the gallery."""
 
     parts: tuple[Part, ...]
     seed: int
 
     def as_json(self) -> dict[str, Any]:
+        """Return the gallery for the page's script."""
         several = len({part.stream for part in self.parts}) > 1
         return {"seed": self.seed, "parts": [_part_json(part, n, several) for n, part in enumerate(self.parts)]}
 
 
 def gallery(material: Material, data: Path, say: Callable[[str], None] = lambda line: None) -> Gallery:
-    """For each stream its first, its middle and its unseen site, as in the paper; of each method the first seed."""
+    """Return the first, the middle and the held-out site of each stream, as in the paper, with the first seed."""
     parts: list[Part] = []
     seed = material.seeds[0] if material.seeds else 0
     for stream in material.streams:
@@ -72,38 +73,37 @@ def gallery(material: Material, data: Path, say: Callable[[str], None] = lambda 
         ]
         if not runs:
             continue
-        told = runs[0].results["stream"]
-        order, unseen = told["order"], told["unseen"]
-        for site in dict.fromkeys([order[0], order[len(order) // 2 if len(order) > 2 else 0], unseen]):
+        order = runs[0].order
+        for site in dict.fromkeys([order[0], order[len(order) // 2 if len(order) > 2 else 0], runs[0].unseen]):
             if site is not None:
                 say(f"  site {site}")
-                part = _part(runs, data, site, told)
+                part = _part(runs, data, site)
                 if part.subjects:
                     parts.append(part)
                 else:
-                    say(f"  site {site} has no test subject that all runs have: no picture")
+                    say(f"  site {site}: no picture, since no test subject is in all runs")
     return Gallery(tuple(parts), seed)
 
 
-def _part(runs: Sequence[Run], data: Path, site: str, stream: dict[str, Any]) -> Part:
-    order = stream["order"]
+def _part(runs: Sequence[Run], data: Path, site: str) -> Part:
+    order = runs[0].order
     end = len(order)
     after = 1 + order.index(site) if site in order else end + 1
     cases = ranked_cases(runs, site)
     seen = {run.name: {s.case: s for s in contours(run.folder, data, site, sorted({after, end}), cases.values())}
             for run in runs}  # fmt: skip
     shown = tuple(Shown(rank, case, {name: by[case] for name, by in seen.items()}) for rank, case in cases.items())
-    what = "the first learned" if site == order[0] else "never seen" if site not in order else "learned on the way"
-    label = f"right after {site} was learned" if site in order else f"had {site} been learned too"
-    return Part(told_stream(stream), site, f"Site {site}, {what}", after, end, label, shown)
+    what = "the first learned" if site == order[0] else "held out" if site not in order else "learned in between"
+    label = f"right after {site} was learned" if site in order else f"after {site} was learned too"
+    return Part(runs[0].stream_title, site, f"Site {site}, {what}", after, end, label, shown)
 
 
 def ranked_cases(runs: Sequence[Run], site: str) -> dict[str, str]:
-    """Best, median and worst of a site's test subjects that all runs have, by their mean DSC at the stream's end."""
+    """Return rank -> case: best, median and worst test subject by mean DSC over all runs at the end of the stream."""
     scores: dict[str, list[float]] = {}
     for run in runs:
         for row in run.results["subjects"]:
-            if row["site"] == site and row["round"] == run.results["stream"]["order"][-1]:
+            if row["site"] == site and row["round"] == run.order[-1]:
                 scores.setdefault(row["subject"], []).append(row["classes"][first_class(run.results)]["dsc"] or 0.0)
     common = {case: values for case, values in scores.items() if len(values) == len(runs)}
     ranked = sorted(common, key=lambda case: -sum(common[case]))
@@ -149,11 +149,11 @@ def _subject_json(shown: Shown, part: Part) -> dict[str, Any]:
     }
 
 
-# --- slices and contours, small -----------------------------------------------------------------------------------
+# --- slices and contours -----------------------------------------------------------------------------------------
 
 
 def jpeg(image: Array, low: float, high: float, aspect: float, lines: Points | None = None, side: int = SIDE) -> str:
-    """A grey slice as a data URL, with lines over it if there are any."""
+    """Return a grey slice as a data URL, with lines drawn over it."""
     picture = _pixels(image, low, high, aspect, side)
     if lines:
         from PIL import ImageDraw
@@ -176,13 +176,14 @@ def _pixels(image: Array, low: float, high: float, aspect: float, side: int) -> 
 
 
 def data_url(picture: Any) -> str:
+    """Return a Pillow image as the data URL of a JPEG."""
     written = io.BytesIO()
     picture.save(written, "JPEG", quality=80, optimize=True)
     return "data:image/jpeg;base64," + base64.b64encode(written.getvalue()).decode()
 
 
 def outlines(mask: Array) -> Points:
-    """Closed lines around a mask's foreground, half-way between its voxels and the others, staircases smoothed."""
+    """Return closed lines around the foreground of a mask, half-way between voxels and smoothed."""
     from contourpy import contour_generator
     from matplotlib.path import Path as Line
 
@@ -199,17 +200,17 @@ def outlines(mask: Array) -> Points:
 
 
 def path_of(mask: Array) -> str:
-    """The outlines as an SVG path in quarters of a pixel, each point told from the one before: a few bytes a point."""
-    told = []
+    """Return the outlines as an SVG path in quarters of a pixel; relative steps need only a few bytes a point."""
+    paths = []
     for line in outlines(mask):
         points = np.rint(FINE * line).astype(int)
         steps = np.diff(points, axis=0)
-        told.append(f"M{points[0][0]} {points[0][1]}l" + " ".join(f"{x} {y}" for x, y in steps if x or y) + "z")
-    return "".join(told)
+        paths.append(f"M{points[0][0]} {points[0][1]}l" + " ".join(f"{x} {y}" for x, y in steps if x or y) + "z")
+    return "".join(paths)
 
 
 def exemplar_pictures(model: Path) -> dict[str, str]:
-    """By alias: the middle slice of every exemplar in a model's buffer, with its mask's contour."""
+    """Return alias -> picture: the middle slice of every exemplar of a model, with the contour of its mask."""
     from smg.learner.exemplars import unpack
     from smg.learner.store import Store
 

@@ -1,4 +1,4 @@
-"""The report: folders in, one HTML file out that opens anywhere without a network, its figures' files beside it."""
+"""Write the report: one HTML file that opens offline, and its figures as files beside it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any
 
 from smg import __version__
 from smg.errors import Misuse, SmgError
+from smg.evaluation.measures import COSTS, MEASURES
+from smg.evaluation.metrics import COMPARED
 from smg.files import replacing
-from smg.report import sections, settings, subjects
+from smg.report import figure_sections, sections, subjects
 from smg.report.collect import Material, collect
+from smg.report.configuration import configuration_of
 from smg.report.costs import COLUMNS, written_as
 from smg.report.figures import Figures
 from smg.report.style import PALETTE
@@ -24,11 +27,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Written:
-    """What a report left behind."""
+    """The files of a report, and how much it was made of."""
 
     page: Path
     figures: Path
-    names: tuple[str, ...]  # of the figures, each as PNG and PDF
+    names: tuple[str, ...]  # of the figures, each written as PNG and PDF
     runs: int
     models: int
     unfinished: int
@@ -41,11 +44,15 @@ def write_report(
     data: Path | None = None,
     say: Say = lambda line: None,
 ) -> Written:
-    """Collect, draw, render. With `pictures` the page holds pictures of patients, made from the scans in `data`."""
+    """Write the page of the runs, benches and models in `paths`, and return where it is.
+
+    pictures: put pictures of patients into the page, made from the scans in `data`.
+    say: called with a line of progress.
+    """
     if pictures and data is None:
-        raise Misuse("--pictures needs the scans, which no run holds: give --data DIR as well")
+        raise Misuse("--pictures: the scans are needed, since no run holds them; add --data DIR")
     if data is not None and not data.exists():
-        raise SmgError(f"{data}: no such file or folder")
+        raise SmgError(f"{data}: no such file or folder; give the sites that the runs were made from")
     material = collect(paths)
     figures = Figures(out.with_name(f"{out.stem}_figures"))
     page = _page(material, figures, paths, data if pictures else None, say)
@@ -59,41 +66,46 @@ def write_report(
 
 
 def _page(material: Material, figures: Figures, paths: Sequence[Path], data: Path | None, say: Say) -> dict[str, Any]:
-    """All that the template shows."""
+    """Return all that the template shows."""
     tables = paper_tables(material.runs)
-    shared, own = settings.shared_and_own(material.runs)
     say("drawing figures")
     page: dict[str, Any] = {
         "version": __version__,
         "material": material,
-        "folders": " ".join(path.name or "." for path in paths),  # no path of this machine
+        "folders": " ".join(path.name or "." for path in paths),  # names only: no path of this machine
         "figures": figures.folder.name,
         "palette": PALETTE,
-        "heads": sections.measure_heads(),
-        "answer": sections.answer(material),
-        "costs": sections.costs(material),
+        "metrics": COMPARED,
+        "measures": MEASURES,
         "cost_columns": COLUMNS,
-        "history": sections.history(material.models),
-        "glance": sections.at_a_glance(material, figures),
-        "hint": sections.hint(material, data is not None),
-        "curves": sections.curves(material, figures),
-        "matrices": sections.matrices(material, figures),
-        "buffer": sections.buffer(material, figures),
-        "objective": sections.objective(material, figures),
+        "cost_table": COSTS,
+        "answers": sections.stream_answers(material),
+        "costs": sections.stream_costs(material),
+        "models": sections.model_histories(material),
+        "measures_figures": figure_sections.measures_figures(material, figures),
+        "why_no_pictures": _why_no_pictures(material, data is not None),
+        "curves": figure_sections.curve_figures(material, figures),
+        "matrices": figure_sections.matrix_figures(material, figures),
+        "buffer": figure_sections.buffer_figures(material, figures),
+        "objective": figure_sections.objective_figures(material, figures),
         "latex": to_latex(tables) + written_as("tex", material.runs) if tables else "",
         "csv": to_csv(tables) + written_as("csv", material.runs) if tables else "",
         "subjects": subjects.packed(material.runs) if material.runs else None,
         "failures": subjects.failures(material.runs),
-        "shared": shared,
-        "own": own,
-        "versions": settings.made_with(material.runs),
-        "splits": settings.splits(material.runs),
+        "configuration": configuration_of(material.runs),
     }
     return page | _patients(material, page, data, say)
 
 
+def _why_no_pictures(material: Material, asked: bool) -> str:
+    """Return the text in the place of pictures; empty where there are no runs to make pictures with."""
+    if not asked and any(material.records.values()):
+        return "Pictures are left out, because they would show patients. To add them, give the scans of the runs:"
+    return "No pictures: the models of these runs are not beside their results." if asked and material.runs else ""
+
+
 def _patients(material: Material, page: dict[str, Any], data: Path | None, say: Say) -> dict[str, Any]:
-    """Pictures of patients and scans for the viewer: nothing at all, unless they were asked for."""
+    """Return the pictures of patients and the scans for the viewer; nothing unless `data` is given."""
     if data is None:
         return {"pictures": False, "phantoms": False, "gallery": None, "viewer": None, "exemplar_pictures": {}}
     from smg.report.gallery import exemplar_pictures, gallery
@@ -103,10 +115,10 @@ def _patients(material: Material, page: dict[str, Any], data: Path | None, say: 
     shown = gallery(material, data, say)
     return {
         "pictures": True,
-        "phantoms": (data / "phantoms.json").is_file(),  # of nobody: `smg sites synth` leaves that file
+        "phantoms": (data / "phantoms.json").is_file(),  # written by `smg sites synth`: there are no patients
         "gallery": shown.as_json() if shown.parts else None,
         "viewer": viewer(shown) if shown.parts else None,
-        "exemplar_pictures": {part["slug"]: exemplar_pictures(part["folder"]) for part in page["buffer"]},
+        "exemplar_pictures": {part.slug: exemplar_pictures(part.folder) for part in page["buffer"]},
     }
 
 
@@ -121,15 +133,21 @@ def _rendered(page: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["embedded"] = embedded
+    environment.filters["unbroken"] = unbroken
     environment.globals["asset"] = asset
     return environment.get_template("page.html").render(page)
 
 
 def asset(name: str) -> str:
-    """A file of the page, as it is packed with this module."""
+    """Return the text of a file in `assets`."""
     return (resources.files("smg.report") / "assets" / name).read_text(encoding="utf-8")
 
 
+def unbroken(text: str) -> str:
+    """Return a text in which a line never ends between a number and its per cent sign."""
+    return text.replace(" %", "\u00a0%")
+
+
 def embedded(value: object) -> str:
-    """JSON that can stand in a script element: no `</script>` can come of it."""
+    """Return JSON for a script element, escaped so that it cannot contain `</script>`."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")

@@ -1,4 +1,4 @@
-"""Every subject's numbers, packed for the page's table, and the failures counted."""
+"""The numbers of every subject, packed for the table on the page, and the count of failures."""
 
 from __future__ import annotations
 
@@ -6,71 +6,71 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from smg.evaluation.metrics import LISTED
 from smg.report.runs import Run
 
-# What is told of a subject: the key in `results.json`, the column's head, the scale, the digits.
-NUMBERS = (
-    ("dsc", "DSC %", 100.0, 1),
-    ("asd", "ASD mm", 1.0, 2),
-    ("hd95", "HD95 mm", 1.0, 1),
-    ("surface_dice", "surface Dice %", 100.0, 1),
-    ("volume_difference", "volume ml", 1.0, 1),
-)
-WORDS = ("method", "stream", "seed", "after", "site", "subject")
+WORDS = ("method", "stream", "seed", "after", "site", "subject")  # the columns before the metrics
+POOR = 0.5  # DSC below which a subject counts as a failure
 
 
 @dataclass(frozen=True)
 class Failures:
-    """How many of a method's test subjects, at the end of their streams, have no surface to measure, or a poor DSC."""
+    """Failures of a method on its test subjects, at the end of its streams."""
 
     method: str
     subjects: int
-    empty: int
-    poor: int  # a DSC under one half, the empty ones with them
+    empty: int  # without a surface to measure: nothing was predicted
+    poor: int  # with a DSC below `POOR`, including the empty ones
 
 
 def packed(runs: Sequence[Run]) -> dict[str, Any]:
-    """Rows of numbers: words as places in a list, which makes thousands of rows small."""
+    """Return the table of subjects as JSON for the page's script.
+
+    Words are stored as places in lists, so that thousands of rows stay small.
+    """
     lists: list[dict[str, int]] = [{} for _ in WORDS]
     several = len(_classes(runs)) > 1
     rows = []
     for run in runs:
         for row in run.results["subjects"]:
-            for name, told in row["classes"].items():
+            for name, values in row["classes"].items():
                 subject = f"{row['subject']} ({name})" if several else row["subject"]
                 words = (run.name, run.stream, str(run.seed), row["round"], row["site"], subject)
                 places = [known.setdefault(str(word), len(known)) for known, word in zip(lists, words, strict=True)]
-                rows.append([*places, *(_number(told.get(key), scale, digits) for key, _, scale, digits in NUMBERS)])
-    ends = [run.results["stream"]["order"][-1] for run in {run.stream: run for run in runs}.values()]
+                rows.append([*places, *_numbers(values)])
+    ends = [run.order[-1] for run in {run.stream: run for run in runs}.values()]
     return {
         "words": [list(known) for known in lists],
-        "heads": [*WORDS, *(head for _, head, _, _ in NUMBERS)],
-        "digits": [digits for *_, digits in NUMBERS],
+        "heads": [*WORDS, *(metric.head for metric in LISTED.values())],
+        "metrics": list(LISTED),
+        "digits": [metric.digits for metric in LISTED.values()],
         "ends": ends,  # of each stream, the site of its last round
         "rows": rows,
     }
+
+
+def _numbers(values: dict[str, float | None]) -> list[float | None]:
+    """Return the metrics of a subject in their units, None where one does not exist."""
+    stored = [(values.get(name), metric) for name, metric in LISTED.items()]
+    return [None if value is None else round(metric.scale * value, metric.digits) for value, metric in stored]
 
 
 def _classes(runs: Sequence[Run]) -> set[str]:
     return {name for run in runs for row in run.results["subjects"][:1] for name in row["classes"]}
 
 
-def _number(value: float | None, scale: float, digits: int) -> float | None:
-    return None if value is None else round(scale * value, digits)
-
-
 def failures(runs: Sequence[Run]) -> list[Failures]:
-    """Method by method, over its streams and seeds; of several classes one that fails is enough."""
-    told = []
+    """Return the failures of each method over its streams and seeds; a subject fails if any of its classes does."""
+    found = []
     for name in dict.fromkeys(run.name for run in runs):
         here = [
             list(row["classes"].values())
             for run in runs
             if run.name == name
             for row in run.results["subjects"]
-            if row["round"] == run.results["stream"]["order"][-1]
+            if row["round"] == run.order[-1]
         ]
         empty = sum(any(one["asd"] is None for one in classes) for classes in here)
-        poor = sum(any((one["dsc"] or 0.0) < 0.5 for one in classes) for classes in here)
-        told.append(Failures(name, len(here), empty, poor))
-    return told
+        poor = sum(any((one["dsc"] or 0.0) < POOR for one in classes) for classes in here)
+        found.append(Failures(name, len(here), empty, poor))
+    return found

@@ -1,4 +1,4 @@
-"""The table in the paper's form: methods by BM, BT, FM, FT of DSC and ASD, mean ± standard deviation over seeds."""
+"""The table in the paper's form: methods by BM, BT, FM, FT of each metric, mean ± standard deviation over seeds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from smg.evaluation.measures import MEASURES
+from smg.evaluation.metrics import COMPARED, decimal
 from smg.report.runs import Run
 from smg.sites.labels import first_class
 
-BOUNDS = {"pooled": "keeps every scan", "per-site": "has a network for each site"}  # no rivals, but a scale
-MEASURES = ("BM", "BT", "FM", "FT")
-METRICS = {"dsc": ("DSC %", 100.0, "higher"), "asd": ("ASD mm", 1.0, "lower")}
-DIGITS = {"dsc": 1, "asd": 2}
-# Of every measure, which way is better: forgetting less ASD or transferring more of it are signs of the same formula.
+# Methods that show what is possible without continual learning, and why they are not ranked.
+REFERENCE_METHODS = {"pooled": "keeps every scan", "per-site": "has a network for each site"}
 
 
 @dataclass(frozen=True)
@@ -23,20 +22,28 @@ class Cell:
     """One measure of one method on one stream, over its seeds, in the unit of its column."""
 
     mean: float | None
-    spread: float | None  # sample standard deviation; none of a single seed
+    spread: float | None  # sample standard deviation; None for a single seed
     seeds: int
     best: bool = False
 
+    @classmethod
+    def over(cls, values: Sequence[float]) -> Cell:
+        """Return the cell of one value a seed."""
+        return cls(
+            statistics.fmean(values) if values else None,
+            statistics.stdev(values) if len(values) > 1 else None,
+            len(values),
+        )
+
     def text(self, pm: str = "±", digits: int = 1) -> str:
+        """Return `mean ± spread`, or `-` where there is no value."""
         if self.mean is None:
             return "-"
         spread = "" if self.spread is None else f" {pm} {self.spread:.{digits}f}"
-        return f"{printed(self.mean, digits)}{spread}"
+        return f"{decimal(self.mean, digits)}{spread}"
 
 
-def printed(value: float, digits: int) -> str:
-    """To so many digits; a zero has no sign."""
-    return f"{round(value, digits) + 0.0:.{digits}f}"
+Row = dict[tuple[str, str], Cell]  # (metric, measure) -> cell
 
 
 @dataclass(frozen=True)
@@ -44,45 +51,47 @@ class StreamTable:
     """The methods of one stream."""
 
     stream: str
-    rows: dict[str, dict[tuple[str, str], Cell]]  # method -> (metric, measure) -> cell
-    seeds: dict[str, tuple[int, ...]]
-    of: str = ""  # `class zone`, where there are several: the first is what is compared
-    bounds: dict[str, str] = field(default_factory=dict)  # rows that are no rivals, and why
+    rows: dict[str, Row]  # by method
+    seeds: dict[str, tuple[int, ...]]  # by method
+    of: str = ""  # `class zone`, where there are several classes: the first one is compared
+    references: dict[str, str] = field(default_factory=dict)  # methods that are not ranked, and why
 
     @property
-    def rivals(self) -> list[str]:
-        return [name for name in self.rows if name not in self.bounds] or list(self.rows)
+    def ranked(self) -> list[str]:
+        """Return the methods that are ranked; all, where there are only reference methods."""
+        return [name for name in self.rows if name not in self.references] or list(self.rows)
 
     @property
-    def scale(self) -> str:
-        """What is to be said of the rows that are no rivals, wherever a best one is named."""
-        if not self.bounds:
+    def reference_note(self) -> str:
+        """Return a note that says which methods are references, for every place that names a best method."""
+        if not self.references:
             return ""
-        are = "is a scale, no rival" if len(self.bounds) == 1 else "are a scale, not rivals"
-        return f"{listed([f'{name} ({why})' for name, why in self.bounds.items()])} {are}"
+        are = "is a reference" if len(self.references) == 1 else "are references"
+        return f"{enumerated([f'{name} ({why})' for name, why in self.references.items()])} {are}, not ranked"
 
     @property
-    def even(self) -> bool:
-        """Whether all rivals have the same seeds: else their means are no comparison."""
-        return len({self.seeds[name] for name in self.rivals}) == 1
+    def has_equal_seeds(self) -> bool:
+        """Return whether all ranked methods have the same seeds; otherwise their means cannot be compared."""
+        return len({self.seeds[name] for name in self.ranked}) == 1
 
     @property
-    def common(self) -> list[int]:
-        """The seeds that all rivals have."""
-        return sorted(set.intersection(*(set(self.seeds[name]) for name in self.rivals)))
+    def common_seeds(self) -> list[int]:
+        """Return the seeds that all ranked methods have."""
+        return sorted(set.intersection(*(set(self.seeds[name]) for name in self.ranked)))
 
 
 def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
-    """One table a stream; methods in the order they were met."""
+    """Return one table for each stream, methods in the order of the runs."""
     tables = []
     for stream in dict.fromkeys(run.stream for run in runs):
         here = [run for run in runs if run.stream == stream]
         names = list(dict.fromkeys(run.name for run in here))
         rows = {name: _row([run for run in here if run.name == name]) for name in names}
         seeds = {name: tuple(sorted(run.seed for run in here if run.name == name)) for name in names}
-        bounds = {run.name: BOUNDS[run.results["method"]] for run in here if run.results["method"] in BOUNDS}
-        table = StreamTable(stream, rows, seeds, _class_of(here[0]), bounds)
-        tables.append(replace(table, rows=_with_best(rows, bounds)) if table.even else table)
+        methods = {run.name: run.results["method"] for run in here}
+        references = {name: REFERENCE_METHODS[m] for name, m in methods.items() if m in REFERENCE_METHODS}
+        table = StreamTable(stream, rows, seeds, _class_of(here[0]), references)
+        tables.append(replace(table, rows=_with_best(rows, references)) if table.has_equal_seeds else table)
     return tables
 
 
@@ -91,27 +100,22 @@ def _class_of(run: Run) -> str:
     return f"class {first_class(run.results)}" if several else ""
 
 
-def _row(runs: Sequence[Run]) -> dict[tuple[str, str], Cell]:
+def _row(runs: Sequence[Run]) -> Row:
     row = {}
-    for metric, (_, scale, _) in METRICS.items():
+    for metric, entry in COMPARED.items():
         for measure in MEASURES:
-            values = [scale * v for run in runs if (v := run.measure(metric, measure)) is not None]
-            row[metric, measure] = Cell(
-                statistics.fmean(values) if values else None,
-                statistics.stdev(values) if len(values) > 1 else None,
-                len(values),
-            )
+            values = [entry.scale * v for run in runs if (v := run.measure(metric, measure)) is not None]
+            row[metric, measure] = Cell.over(values)
     return row
 
 
-def _with_best(
-    rows: dict[str, dict[tuple[str, str], Cell]], bounds: Collection[str]
-) -> dict[str, dict[tuple[str, str], Cell]]:
+def _with_best(rows: dict[str, Row], references: Collection[str]) -> dict[str, Row]:
+    """Return the rows with the best cell of each column marked, where several ranked methods have a value."""
     marked = {name: dict(row) for name, row in rows.items()}
-    for metric in METRICS:
+    for metric in COMPARED:
         for measure in MEASURES:
-            rivals = {name: row[metric, measure].mean for name, row in rows.items() if name not in bounds}
-            means = {name: mean for name, mean in rivals.items() if mean is not None}
+            ranked = {name: row[metric, measure].mean for name, row in rows.items() if name not in references}
+            means = {name: mean for name, mean in ranked.items() if mean is not None}
             if len(means) < 2:
                 continue
             for name in leaders(means, metric):
@@ -120,43 +124,54 @@ def _with_best(
 
 
 def leaders(means: dict[str, float], metric: str) -> list[str]:
-    """Who has the best mean, and whose is equal to it as printed."""
+    """Return the methods whose mean equals the best one in the digits that are shown."""
     if not means:
         return []
-    best = printed((max if METRICS[metric][2] == "higher" else min)(means.values()), DIGITS[metric])
-    return [name for name, mean in means.items() if printed(mean, DIGITS[metric]) == best]
+    entry = COMPARED[metric]
+    best = decimal((max if entry.better == "higher" else min)(means.values()), entry.digits)
+    return [name for name, mean in means.items() if decimal(mean, entry.digits) == best]
 
 
 def columns() -> list[str]:
-    return [f"{measure} {METRICS[metric][0]}" for metric in METRICS for measure in MEASURES]
+    """Return the headings of the table's columns."""
+    return [f"{measure} {entry.head}" for entry in COMPARED.values() for measure in MEASURES]
 
 
-def cells(row: dict[tuple[str, str], Cell]) -> list[tuple[Cell, int]]:
-    """In the order of `columns`, with the digits each is told to."""
-    return [(row[metric, measure], DIGITS[metric]) for metric in METRICS for measure in MEASURES]
+def cells(row: Row) -> list[tuple[Cell, int]]:
+    """Return (cell, digits) in the order of `columns`."""
+    return [(row[metric, measure], entry.digits) for metric, entry in COMPARED.items() for measure in MEASURES]
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
 
 
 def to_markdown(tables: Sequence[StreamTable]) -> str:
-    """A GitHub table a stream; best in bold."""
+    """Return one GitHub table for each stream, the best in bold."""
     parts = []
     for table in tables:
-        lines = [f"**{table.stream.replace('|', 'unseen')}**, {_about(table)}", ""]
-        lines += ["| | " + " | ".join(columns()) + " |", "|---|" + "---:|" * len(columns())]
+        lines = [f"**{table.stream.replace('|', 'unseen')}**, {_about(table)}", "", *markdown_head(columns())]
         for name, row in table.rows.items():
             texts = [f"**{c.text(digits=d)}**" if c.best else c.text(digits=d) for c, d in cells(row)]
-            lines.append(f"| {in_markdown(name)} | " + " | ".join(texts) + " |")
+            lines.append(markdown_row(name, texts))
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
+def markdown_head(heads: Sequence[str]) -> list[str]:
+    """Return the two head lines of a Markdown table whose first column has no heading."""
+    return ["| | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
+
+
+def markdown_row(name: str, texts: Sequence[str]) -> str:
+    """Return one line of a Markdown table."""
+    return f"| {in_markdown(name)} | " + " | ".join(texts) + " |"
+
+
 def to_latex(tables: Sequence[StreamTable]) -> str:
-    """A tabular with booktabs rules, for a paper; best in bold."""
+    """Return one LaTeX tabular of all streams, with booktabs rules and the best in bold."""
     lines = [r"\begin{tabular}{l" + "r" * len(columns()) + "}", r"\toprule"]
-    heads = [
-        rf"\multicolumn{{{len(MEASURES)}}}{{c}}{{{head.replace('%', chr(92) + '%')}}}"
-        for head, _, _ in METRICS.values()
-    ]
-    lines += [" & " + " & ".join(heads) + r" \\", " & " + " & ".join(MEASURES * len(METRICS)) + r" \\"]
+    heads = [rf"\multicolumn{{{len(MEASURES)}}}{{c}}{{{in_latex(entry.head)}}}" for entry in COMPARED.values()]
+    lines += [" & " + " & ".join(heads) + r" \\", " & " + " & ".join([*MEASURES] * len(COMPARED)) + r" \\"]
     for table in tables:
         title = in_latex(f"{table.stream.replace('|', 'unseen')}, {_about(table)}")
         lines += [r"\midrule", rf"\multicolumn{{{len(columns()) + 1}}}{{l}}{{\textit{{{title}}}}} \\"]
@@ -170,39 +185,43 @@ def to_latex(tables: Sequence[StreamTable]) -> str:
 
 
 def to_csv(tables: Sequence[StreamTable]) -> str:
-    """One line for each method, metric and measure, for a spreadsheet or a script."""
+    """Return CSV with one line for each method, metric and measure."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["stream", "method", "metric", "measure", "mean", "sd", "seeds"])
     for table in tables:
         for name, row in table.rows.items():
             for (metric, measure), cell in row.items():
-                numbers = ["" if v is None else f"{v:.4f}" for v in (cell.mean, cell.spread)]
-                writer.writerow([table.stream, name, metric, measure, *numbers, cell.seeds])
+                writer.writerow([table.stream, name, metric, measure, *csv_numbers(cell)])
     return out.getvalue()
 
 
+def csv_numbers(cell: Cell) -> list[str]:
+    """Return mean, standard deviation and number of seeds; empty where there is none."""
+    return [*("" if v is None else f"{v:.4f}" for v in (cell.mean, cell.spread)), str(cell.seeds)]
+
+
 def _about(table: StreamTable) -> str:
-    """The class, if there are several, and over how many seeds."""
+    """Return what a table's title adds to the stream: the class, the number of seeds, and notes."""
     counts = sorted({len(seeds) for seeds in table.seeds.values()})
-    told = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    seeds = f"{told} seed{'s' * (counts != [1])}" + (", mean ± sd" if counts != [1] else "")
-    uneven = "" if table.even else "; not the same for all, so nothing is in bold"
-    scale = f"; {table.scale}" if table.scale else ""
-    return ", ".join(filter(None, [table.of, seeds])) + uneven + scale
+    number = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    seeds = f"{number} seed{'s' * (counts != [1])}" + (", mean ± sd" if counts != [1] else "")
+    unequal = "" if table.has_equal_seeds else "; methods have different seeds, so none is in bold"
+    note = f"; {table.reference_note}" if table.reference_note else ""
+    return ", ".join(filter(None, [table.of, seeds])) + unequal + note
 
 
-def listed(names: Sequence[str]) -> str:
-    """`a, b and c`"""
+def enumerated(names: Sequence[str]) -> str:
+    """Return names as `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def in_markdown(text: str) -> str:
-    """A cell's text: a bar would end it."""
+    """Return a text for a cell of a Markdown table, where a bar would end the cell."""
     return text.replace("|", r"\|")
 
 
 def in_latex(text: str) -> str:
-    """A text in which nothing is a command."""
+    """Return a text with LaTeX's special characters escaped."""
     special = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "±": r"$\pm$"}
     return "".join(special.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)

@@ -1,4 +1,4 @@
-"""Benches made up: the files that real ones leave, with numbers drawn from a formula and no network trained."""
+"""Made-up benches: the files that a real bench writes, with random numbers instead of trained networks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from smg.evaluation.measures import FORMULAS, measures
+from smg.evaluation.metrics import COMPARED
 from smg.learner.config import LearnerConfig
 
-# How much of what it had a method forgets in a round, and what it reaches on a site it never saw.
+# (DSC that a method forgets, DSC that it reaches on the held-out site)
 CHARACTER = {
     "finetune": (0.30, 0.66),
     "jm": (0.16, 0.71),
@@ -36,11 +37,11 @@ def make_bench(
     subjects: int = 4,
     reports: int = 12,
 ) -> Path:
-    """A bench's folder as `smg bench` leaves it; `subjects` are tested of each site, `reports` logged of each round."""
+    """Write a folder as `smg bench` does, with `subjects` tested at each site and `reports` logged in each round."""
     streams = streams or {"A-E": TWO_STREAMS["A-E"]}
     listed = [{"name": name, "order": list(order), "unseen": unseen} for name, (order, unseen) in streams.items()]
-    told = {"settings": {}, "part": "test", "streams": listed, "methods": [{"name": m, "method": m} for m in methods]}
-    _write(folder / "bench.json", told | {"seeds": list(seeds)})
+    plan = {"settings": {}, "part": "test", "streams": listed, "methods": [{"name": m, "method": m} for m in methods]}
+    _write(folder / "bench.json", plan | {"seeds": list(seeds)})
     for stream, (order, unseen) in streams.items():
         for method in methods:
             for seed in seeds:
@@ -51,7 +52,7 @@ def make_bench(
 def make_run(
     folder: Path, method: str, order: Sequence[str], unseen: str, seed: int = 0, subjects: int = 4, reports: int = 12
 ) -> Path:
-    """One finished run."""
+    """Write the folder of one finished run."""
     rng = np.random.default_rng([seed, *map(ord, method), *map(ord, unseen)])
     sites = [*order, unseen]
     rows = [
@@ -61,7 +62,7 @@ def make_run(
         for n in range(subjects)
         for mean in [_expected(method, at, place, len(order))]
     ]
-    matrix = {m: {r: {s: _mean(rows, r, s, m) for s in sites} for r in sites} for m in ("dsc", "asd")}
+    matrix = {m: {r: {s: _mean(rows, r, s, m) for s in sites} for r in sites} for m in COMPARED}
     config = LearnerConfig(method=method, seed=seed, iterations=reports * 50).model_dump(mode="json")
     identity = {"name": method, "method": method, "stream": {"order": list(order), "unseen": unseen}, "seed": seed}
     results = identity | {
@@ -82,7 +83,7 @@ def make_run(
 
 
 def _expected(method: str, at: int, place: int, last: int) -> float:
-    """DSC on the site at `place` after the round `at`."""
+    """Return the expected DSC on the site at `place` after the round `at`."""
     forgets, elsewhere = CHARACTER.get(method, (0.1, 0.7))
     if place > at:
         return elsewhere - 0.06 * (last - 1 - min(at, last - 1))
@@ -123,7 +124,7 @@ def _records(
 def make_record(
     rng: np.random.Generator, method: str, number: int, site: str, reports: int, sites: Sequence[str]
 ) -> dict[str, Any]:
-    """A round's `round.json`, but for what a report does not read."""
+    """Return the content of a `round.json`, as far as a report reads it."""
     names = [f"{number:02d}{n:06x}" for n in range(12)]
     features = rng.normal(number, 1.0, (12, 16)) + rng.normal(0, 2, 16)
     r, v = rng.uniform(0.8, 1, 12), -rng.uniform(0.5, 0.9, 12) * (number > 1)

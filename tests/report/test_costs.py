@@ -1,4 +1,4 @@
-"""What methods cost and give, beside the paper's measures: numbers worked by hand."""
+"""What methods cost and give beside the paper's measures, against numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from tests.report.benches import make_bench
 HEADS = [column.head for column in COLUMNS]
 
 
-def edited(folder: Path, **changes: object) -> None:
+def edit(folder: Path, **changes: object) -> None:
+    """Change some entries of a run's results.json."""
     path = folder / "results.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Path:
-    """Two methods and a network for each site, two seeds."""
+    """Return a bench of two methods and a network for each site, with two seeds."""
     folder = make_bench(tmp_path / "bench", ("finetune", "sga+c", "jm"), seeds=(0, 1), subjects=2, reports=3)
     for seed in (0, 1):
         for place, method in enumerate(("finetune", "sga+c", "jm")):
@@ -34,8 +35,8 @@ def bench(tmp_path: Path) -> Path:
                 "replay_bytes": 3e6 * place,
             }
             costs |= {"state_bytes": 0, "parameters": 1_500_000, "seconds": seconds}
-            edited(folder / "A-E" / method / f"seed-{seed}", costs=costs)
-        edited(folder / "A-E" / "jm" / f"seed-{seed}", name="per-site", method="per-site")
+            edit(folder / "A-E" / method / f"seed-{seed}", costs=costs)
+        edit(folder / "A-E" / "jm" / f"seed-{seed}", name="per-site", method="per-site")
     return folder
 
 
@@ -55,11 +56,11 @@ def test_plasticity_is_against_the_run_with_a_network_for_each_site(bench: Path)
     assert table.rows["per-site"][HEADS.index("plasticity DSC %")].mean == 0
 
 
-def test_without_that_run_or_with_other_iterations_it_is_not_known(bench: Path) -> None:
+def test_without_that_run_or_with_other_iterations_it_is_unknown(bench: Path) -> None:
     for seed in (0, 1):
         path = bench / "A-E" / "jm" / f"seed-{seed}"
         config = json.loads((path / "results.json").read_text())["config"]
-        edited(path, config=config | {"iterations": 1})
+        edit(path, config=config | {"iterations": 1})
     (table,) = cost_tables(find_runs([bench]))
     assert table.rows["sga+c"][0].mean is None
     (table,) = cost_tables(find_runs([bench / "A-E" / "sga+c"]))
@@ -72,12 +73,12 @@ def test_costs_in_every_form(bench: Path, tmp_path: Path) -> None:
     (row,) = [line for line in markdown.splitlines() if line.startswith("| sga+c |")]
     assert row.endswith(
         "| 8 ± 0 | 3.0 ± 0.0 | 0.0 ± 0.0 | 1.50 ± 0.00 | 21 ± 1 |"
-    )  # the unseen site's round is not in it
+    )  # without the round of the held-out site
     assert all(cost.formula in markdown for cost in COSTS.values())
     assert r"$8 \pm 0$ & $3.0 \pm 0.0$" in written_as("tex", runs)
     assert "A B C D | F,sga+c,cost,subjects kept,8.0000,0.0000,2\n" in written_as("csv", runs)
     page = write_report([bench], tmp_path / "report.html").page.read_text()
-    assert "What a round costs and gives" in page
+    assert "What each method costs and gives" in page
     assert all(head in page for head in HEADS)
 
 

@@ -1,4 +1,4 @@
-"""The page's content, from made-up benches: what it says, what it leaves out, what stands where nothing is."""
+"""The content of the page, from benches with made-up numbers: what it shows and what it leaves out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from smg.cli import app
 from smg.errors import SmgError
 from smg.report.charts import legend_below, site_ticks
 from smg.report.figures import HEIGHT, WIDTH, Figures, for_page
-from smg.report.objective import rounds_begin
+from smg.report.objective import round_starts
 from smg.report.page import embedded, write_report
 from smg.report.runs import Run
 from smg.report.subjects import failures
@@ -25,7 +25,7 @@ VOID = {"meta", "br", "img", "input", "link", "hr", "use", "path"}
 
 
 class Nesting(HTMLParser):
-    """Every element is closed where it should be."""
+    """Check that every element is closed in the right place, and collect the ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def between(page: str, one: str, other: str) -> str:
 
 
 def sections(page: str) -> list[str]:
-    """Those there are, which are those the page's list of them leads to."""
+    """Return the ids of the sections, which are those that the navigation links to."""
     found = re.findall(r'<section id="(\w+)"', page)
     assert re.findall(r'<a href="#(\w+)">', page.split("</nav>")[0].split("<nav")[1]) == found
     return found
@@ -94,34 +94,35 @@ def test_the_answer_comes_first_in_the_paper_s_form(whole: tuple[Path, Path]) ->
     mean = 100 * sum(r["measures"]["dsc"]["BM"] for r in results) / 2
     answer = between(page, "answer", "glance")
     assert f"<b>{mean:.1f}</b>" in answer
-    assert "In memory sga+c has the highest mean" in answer
+    assert "sga+c remembers the learned sites best" in answer
     assert "a[T][unseen] - a[T+1][unseen], over its test part" in answer  # the formula, on hover and below
-    assert page.index("Did it forget?") < page.index("Does it work elsewhere?") < page.index('id="answer"')
+    assert page.index("Did it forget?") < page.index("Does it work at a new site?") < page.index('id="answer"')
+    verdicts = page.split('class="verdicts"')[1].split("</header>")[0]
+    assert "\u00a0%" in verdicts
+    assert " %" not in verdicts  # no line ends between a number and its sign
     latex, csv = str(script(page, "latex")), str(script(page, "csv"))
     assert latex.startswith(r"\begin{tabular}")
     assert len(csv.splitlines()) == 1 + 2 * 2 * 4
 
 
 @pytest.mark.usefixtures("no_files")
-def test_it_opens_on_who_forgot_what(tmp_path: Path) -> None:
+def test_the_first_table_shows_what_each_method_forgot(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench", ("finetune", "sga+c", "pooled"), seeds=(0, 1), subjects=2, reports=3)
     page = write_report([bench], tmp_path / "report.html").page.read_text()
     opening = between(page, "answer", "measures")
     runs = [json.loads(p.read_text())["matrix"]["dsc"] for p in sorted((bench / "A-E/finetune").rglob("results.json"))]
     end, learned = (100 * sum(run[r]["B"] for run in runs) / 2 for r in "DB")
     assert f"{end:.1f} <small>−{learned - end:.1f}</small>" in opening
-    assert opening.count('title="D at the end: ') == 3  # the last learned cannot have been forgotten yet
+    assert opening.count('title="D at the end: ') == 3  # the last site cannot have been forgotten yet
     assert opening.count("since it was learned") == 3 * 3
-    assert "F <small>unseen</small>" in opening
-    assert "pooled <small>scale</small>" in opening
-    assert (
-        "pooled (keeps every scan) is a scale, no rival: pooled " in opening
-    )  # in the sentence that names the highest
+    assert "F <small>held out</small>" in opening
+    assert "pooled <small>reference</small>" in opening
+    assert "not ranked: pooled (keeps every scan) " in opening  # beside the sentence that names the best
     measures = between(page, "measures", "glance")
-    assert "pooled (keeps every scan) is a scale, no rival, and never in bold" in measures
-    assert 'class="best"' not in measures[measures.index('class="bound"') : measures.index("</tbody>")]
-    assert "Hollow: a scale" in between(page, "glance", "curves")
-    assert "pooled (scale)" in between(page, "glance", "curves")
+    assert "pooled (keeps every scan) is a reference, not ranked" in measures
+    assert 'best"' not in measures[measures.index('class="reference"') : measures.index("</tbody>")]
+    assert "Hollow points are reference methods" in between(page, "glance", "curves")
+    assert "pooled (reference)" in between(page, "glance", "curves")
 
 
 def test_every_subject_is_in_the_page_and_failures_are_counted(whole: tuple[Path, Path]) -> None:
@@ -144,7 +145,7 @@ def test_every_figure_is_beside_the_page(whole: tuple[Path, Path]) -> None:
     assert (path.parent / "report_figures" / "measures-1.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_charts_follow_the_reader_into_the_dark_and_keep_their_text(whole: tuple[Path, Path]) -> None:
+def test_charts_follow_the_theme_and_keep_their_text(whole: tuple[Path, Path]) -> None:
     charts = re.findall(r"<svg.*?</svg>", whole[1].read_text(), re.S)
     assert len(charts) >= 8
     for chart in charts:
@@ -165,7 +166,7 @@ def test_no_picture_of_a_patient_unless_asked_for(whole: tuple[Path, Path]) -> N
 
 @pytest.fixture
 def no_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures for the page alone: their PNG and PDF take most of the time, and other tests look at them."""
+    """Draw figures for the page only: PNG and PDF take most of the time, and other tests check them."""
     monkeypatch.setattr(Figures, "_write", lambda *_: None)
 
 
@@ -178,8 +179,8 @@ def test_sections_with_nothing_to_show_are_not_there(tmp_path: Path) -> None:
     shutil.rmtree(run / "model")
     page = write_report([run], tmp_path / "report.html").page.read_text()
     assert sections(page) == ["answer", "measures", "curves", "matrices", "subjects"]
-    assert "Seed 0 alone" in between(page, "measures", "curves")
-    assert "Best in bold" not in page  # of one method there is none
+    assert "Only seed 0" in between(page, "measures", "curves")
+    assert "Best in bold" not in page  # there is only one method
 
 
 @pytest.mark.usefixtures("no_files")
@@ -192,9 +193,9 @@ def test_a_model_s_folder_shows_its_history(tmp_path: Path) -> None:
     assert "<svg" in between(page, "buffer", "objective")
     assert "cos(G_D, G_P)" in page[page.index('id="objective"') :]
     last = run / "model" / "rounds" / "004" / "round.json"  # a round may have a method of its own
-    told = json.loads(last.read_text())
-    config, selection = told["config"] | {"method": "jm"}, told["selection"] | {"policy": "representative"}
-    last.write_text(json.dumps(told | {"config": config, "selection": selection}))
+    record = json.loads(last.read_text())
+    config, selection = record["config"] | {"method": "jm"}, record["selection"] | {"policy": "representative"}
+    last.write_text(json.dumps(record | {"config": config, "selection": selection}))
     page = write_report([run / "model"], tmp_path / "report.html").page.read_text()
     assert "sga+c, then jm" in page[page.index('id="objective"') :]
     assert "comprehensive, then representative" in between(page, "buffer", "objective")
@@ -202,7 +203,7 @@ def test_a_model_s_folder_shows_its_history(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_files")
-def test_runs_under_way_are_told_and_not_counted(tmp_path: Path) -> None:
+def test_unfinished_runs_are_mentioned_and_not_included(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench", ("finetune", "sga+c"), seeds=(0,), subjects=2, reports=3)
     (bench / "A-E" / "sga+c" / "seed-0" / "results.json").unlink()
     written = write_report([bench], tmp_path / "report.html")
@@ -213,9 +214,9 @@ def test_runs_under_way_are_told_and_not_counted(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_files")
 def test_names_from_outside_cannot_break_out_of_the_page(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", "jm", ("A", "B"), "F", subjects=1, reports=3)
-    told = json.loads((run / "results.json").read_text())
-    told["name"] = "</script><b>x"
-    (run / "results.json").write_text(json.dumps(told))
+    results = json.loads((run / "results.json").read_text())
+    results["name"] = "</script><b>x"
+    (run / "results.json").write_text(json.dumps(results))
     page = write_report([run], tmp_path / "report.html").page.read_text()
     assert "</script><b>x" not in page
     assert embedded("</script>") == '"\\u003c/script>"'
@@ -231,16 +232,16 @@ def test_the_command_says_where_the_page_is(whole: tuple[Path, Path], tmp_path: 
     run = next(whole[0].rglob("seed-0"))
     done = runner.invoke(app, ["report", str(run), "--out", str(tmp_path / "page.html"), "--json"])
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["runs"] == 1
-    assert Path(told["page"]).stat().st_size == told["bytes"]
+    written = json.loads(done.stdout)
+    assert written["runs"] == 1
+    assert Path(written["page"]).stat().st_size == written["bytes"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(SmgError, match="no finished run and no model"):
         write_report([tmp_path / "empty"], tmp_path / "page.html")
 
 
 @pytest.mark.usefixtures("no_files")
-def test_two_models_of_one_name_and_a_site_learned_twice_are_told_apart(tmp_path: Path) -> None:
+def test_two_models_of_one_name_and_a_site_learned_twice_are_distinguished(tmp_path: Path) -> None:
     for hospital in ("one", "two"):
         run = make_run(tmp_path / hospital, "sga+c", ("A", "B"), "F", subjects=2, reports=3)
         again = run / "model" / "rounds" / "003" / "round.json"
@@ -281,35 +282,35 @@ def test_figures_have_room_for_long_names() -> None:
 
 def test_rounds_of_one_site_have_their_own_places() -> None:
     rounds = [{"site": site, "log": [{"iteration": 100}]} for site in ("A", "B", "A")]
-    assert rounds_begin(rounds) == [("A", 0.0), ("B", 100.0), ("A", 200.0)]
+    assert round_starts(rounds) == [("A", 0.0), ("B", 100.0), ("A", 200.0)]
 
 
-def test_methods_with_other_seeds_are_compared_by_those_they_share(tmp_path: Path) -> None:
+def test_methods_with_different_seeds_are_compared_by_those_they_share(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench", ("finetune", "sga+c"), seeds=(0, 1), subjects=2, reports=3)
     make_run(bench / "A-E/finetune/seed-3", "finetune", ("A", "B", "C", "D"), "F", 3, 2, 3)
     page = write_report([bench], tmp_path / "report.html").page.read_text()
     answer = between(page, "answer", "glance")
-    assert "By seed 0, 1, which all methods have: In memory sga+c has the highest mean" in answer
+    assert "By seed 0, 1, which all methods have: sga+c remembers the learned sites best" in answer
     assert "finetune <small>seed 0, 1, 3</small>" in answer
-    assert "which are not the same for all" in answer
-    assert 'class="best"' not in answer
+    assert "The methods have different seeds" in answer
+    assert 'best"' not in answer
     shutil.rmtree(bench / "A-E/finetune/seed-0")
     shutil.rmtree(bench / "A-E/finetune/seed-1")
     page = write_report([bench], tmp_path / "report.html").page.read_text()
     assert "no seed in common, so they cannot be compared yet" in between(page, "answer", "glance")
 
 
-def test_one_method_with_other_settings_on_another_stream_is_told_twice(tmp_path: Path) -> None:
+def test_a_method_with_different_settings_on_two_streams_is_listed_twice(tmp_path: Path) -> None:
     make_run(tmp_path / "one", "jm", ("A", "B"), "F", subjects=1, reports=3)
     other = make_run(tmp_path / "two", "jm", ("B", "A"), "F", subjects=1, reports=3) / "results.json"
-    told = json.loads(other.read_text())
-    told["config"]["batch"] = 3
-    other.write_text(json.dumps(told))
+    results = json.loads(other.read_text())
+    results["config"]["batch"] = 3
+    other.write_text(json.dumps(results))
     page = write_report([tmp_path], tmp_path / "report.html").page.read_text()
-    settings = page[page.index("Settings in which the methods differ") : page.index("Settings of all")]
+    settings = page[page.index("Settings that differ") : page.index("Settings that all methods share")]
     assert "<dt>jm, A B | F</dt><dd><code>batch=5</code>" in settings
     assert "<dt>jm, B A | F</dt><dd><code>batch=3</code>" in settings
-    assert "<dt>batch</dt>" not in page[page.index("Settings of all") :]
+    assert "<dt>batch</dt>" not in page[page.index("Settings that all methods share") :]
 
 
 def test_a_folder_named_twice_has_no_unfinished_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,6 +322,6 @@ def test_a_folder_named_twice_has_no_unfinished_runs(tmp_path: Path, monkeypatch
 def test_a_subject_of_several_classes_is_one_subject() -> None:
     good, poor, empty = ({"dsc": d, "asd": a} for d, a in ((0.9, 1.0), (0.3, 5.0), (0.0, None)))
     rows = [{"round": "B", "classes": {"zone": zone, "rest": good}} for zone in (good, poor, empty)]
-    told = {"name": "jm", "stream": {"order": ["A", "B"], "unseen": None}, "subjects": rows}
-    (counted,) = failures([Run(Path(), told)])
+    results = {"name": "jm", "stream": {"order": ["A", "B"], "unseen": None}, "subjects": rows}
+    (counted,) = failures([Run(Path(), results)])
     assert (counted.subjects, counted.empty, counted.poor) == (3, 1, 2)

@@ -1,4 +1,4 @@
-"""Paired differences: the mean is that of the measures, and the interval covers what it should."""
+"""Paired differences: their mean is the difference of the measures, and the interval covers as often as it states."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SITES = {"A": 5, "B": 3, "F": 4}
 
 
 def run(name: str, seed: int, rng: np.random.Generator, shift: float = 0.0, missing: str = "") -> Run:
-    """Random values of every subject after every round of the stream A B | F."""
+    """Return a run of the stream A B | F with random values for every subject after every round."""
     rows: list[dict[str, Any]] = []
     matrix: dict[str, dict[str, float]] = {}
     for round_site in SITES:
@@ -35,12 +35,12 @@ def run(name: str, seed: int, rng: np.random.Generator, shift: float = 0.0, miss
 
 
 def shifted(base: Run, name: str, by: float, noise: float = 1e-4) -> Run:
-    """The same run by another name, each subject's values moved by as much, but for some noise."""
-    rng, told = np.random.default_rng(1), copy.deepcopy(base.results)
-    for row in told["subjects"]:
+    """Return a copy of a run under another name, the values of each subject shifted by `by` plus noise."""
+    rng, results = np.random.default_rng(1), copy.deepcopy(base.results)
+    for row in results["subjects"]:
         numbers = row["classes"]["foreground"]
         numbers |= {metric: value + by + noise * rng.normal() for metric, value in numbers.items()}
-    return Run(Path(), told | {"name": name})
+    return Run(Path(), results | {"name": name})
 
 
 def test_a_measure_is_the_mean_of_its_values() -> None:
@@ -65,15 +65,15 @@ def test_the_difference_is_that_of_the_measures() -> None:
     assert found["dsc", "BT"].subjects == 2 * 5
 
 
-def test_a_shift_that_is_almost_all_subjects_own_is_certain_by_two_seeds() -> None:
+def test_a_shift_common_to_all_subjects_is_certain_with_two_seeds() -> None:
     base = run("sga+c", 0, np.random.default_rng(3))
     worse = shifted(base, "jm", -0.05)
     (bm,) = [d for d in paired_differences([base, worse], "sga+c") if (d.metric, d.measure) == ("dsc", "BM")]
     assert (bm.mean, bm.low, bm.high) == pytest.approx((-5, -5, -5), abs=0.02)
-    assert not bm.certain  # one seed says nothing of another run
+    assert not bm.certain  # one seed says nothing about another run
     text = to_markdown(paired_differences([base, worse], "sga+c"), "sga+c")
     assert "| jm | -5.0 [-5.0, -5.0] |" in text
-    assert "1 seed: of chance among patients, not of chance among runs" in text
+    assert "1 seed: the intervals cover chance among patients, not chance among runs" in text
     other = run("sga+c", 1, np.random.default_rng(8))
     both = to_markdown(paired_differences([base, worse, other, shifted(other, "jm", -0.05)], "sga+c"), "sga+c")
     assert "| jm | **-5.0 [-5.0, -5.0]** |" in both
@@ -104,13 +104,13 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(among_seeds: fl
         runs = [run("sga+c", seed, rng) for seed in range(3)] + [run("jm", s, rng, shifts[s]) for s in range(3)]
         (fm,) = [d for d in paired_differences(runs, "sga+c", 500) if (d.metric, d.measure) == ("dsc", "FM")]
         covered += fm.low <= 0 <= fm.high
-    assert covered >= 92  # of 100, where 95 are meant and more are allowed
+    assert covered >= 92  # of 100; 95 are expected, and more are allowed
 
 
 def test_patients_that_seeds_share_are_not_counted_twice() -> None:
     values = {f"Case{n}": float(n) for n in range(6)}
     one = interval([[{"A": values}]])
-    same = interval([[{"A": values}]] * 3)  # three seeds, the same six patients: no more is known of other patients
+    same = interval([[{"A": values}]] * 3)  # three seeds with the same six patients tell no more about other patients
     others = interval([[{"A": {f"{seed}{case}": v for case, v in values.items()}}] for seed in range(3)])
     assert one
     assert same
@@ -120,8 +120,8 @@ def test_patients_that_seeds_share_are_not_counted_twice() -> None:
 
 
 @pytest.mark.parametrize("second", [[6.6, -0.5, -1.2], [-4.0, 2.0, 3.0]])
-def test_streams_that_make_up_for_one_another_by_chance_do_not_narrow_the_interval(second: list[float]) -> None:
-    """One patient, so that seeds are all there is: Welch's interval or the seeds' own, whichever is wider."""
+def test_streams_that_balance_each_other_by_chance_do_not_narrow_the_interval(second: list[float]) -> None:
+    """With one patient only the seeds vary: the interval is Welch's or that of the seeds' means, whichever is wider."""
     first = [-4.9, 2.7, 2.5]
     seeds = [[{"A": {"p": a}}, {"F": {"p": b}}] for a, b in zip(first, second, strict=True)]
     mean, low, high = interval(seeds, draws=400_000, streams=["A-first", "F-first"]) or pytest.fail("no interval")
@@ -141,7 +141,7 @@ def test_a_subject_without_a_value_is_left_out_of_both() -> None:
     assert found["asd", "BM"].subjects == 8
 
 
-def test_a_seed_without_a_value_is_no_seed() -> None:
+def test_a_seed_without_a_value_does_not_count() -> None:
     rng = np.random.default_rng(6)
     runs = [run(name, seed, rng) for seed in (0, 1) for name in ("jm", "sga+c")]
     for row in runs[2].results["subjects"]:  # jm, seed 1

@@ -1,4 +1,4 @@
-"""Contours, the gallery, the viewer's scans and the demo's picture, from a tiny stream really learned."""
+"""Contours, the gallery, the viewer's scans and the demo's picture, from a tiny stream that is trained here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.learner.streams import tiny_stream, write_sites
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Data, and runs of two methods on it."""
+    """Return the data, and a folder with runs of two methods on it."""
     folder = tmp_path_factory.mktemp("pictures")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SMG_CACHE", str(folder / "cache"))
@@ -43,7 +43,7 @@ def test_predictions_are_those_the_results_were_measured_on(bench: tuple[Path, P
     assert seen[0].truth.shape == seen[0].scan.array.shape == seen[0].predicted[1].shape
 
 
-def test_data_of_another_place_is_refused(bench: tuple[Path, Path], tmp_path: Path) -> None:
+def test_data_without_the_tested_cases_is_refused(bench: tuple[Path, Path], tmp_path: Path) -> None:
     data, folder = bench
     with pytest.raises(SmgError, match="no case"):
         contours(folder / "sga+c", data, "A", (1,), cases=["Case99"])
@@ -56,7 +56,7 @@ def test_data_of_another_place_is_refused(bench: tuple[Path, Path], tmp_path: Pa
 def test_the_box_holds_the_gland(bench: tuple[Path, Path]) -> None:
     data, folder = bench
     seen = contours(folder / "finetune", data, "A", (1,))[0]
-    assert seen.inside() == [1, 2, 3, 4]  # as the site's masks were written
+    assert seen.inside() == [1, 2, 3, 4]  # as write_sites makes the masks
     truth = seen.axial(seen.truth)
     rows, columns = seen.box(margin_mm=2.0)
     assert truth[:, rows, columns].sum() == truth.sum()
@@ -70,19 +70,19 @@ def test_an_outline_goes_round_its_mask() -> None:
     assert np.allclose(line.min(axis=0), (3, 2), atol=0.5)
     assert np.allclose(line.max(axis=0), (8, 6), atol=0.5)
     assert path_of(np.zeros((4, 4))) == ""
-    edge = outlines(np.ones((4, 4)))[0]  # a mask that touches the border is closed, too
+    edge = outlines(np.ones((4, 4)))[0]  # a mask that touches the border is closed too
     assert np.allclose(edge[0], edge[-1])
 
 
 def test_the_gallery_has_the_sites_of_the_paper_s_figure(bench: tuple[Path, Path]) -> None:
     data, folder = bench
     shown = gallery(collect([folder]), data)
-    assert [part.site for part in shown.parts] == ["A", "C"]  # first and unseen; two rounds have no middle
+    assert [part.site for part in shown.parts] == ["A", "C"]  # first and held-out; two rounds have no middle
     assert [(part.after, part.end) for part in shown.parts] == [(1, 2), (3, 2)]
-    told = shown.as_json()["parts"][0]["subjects"][0]
-    assert [m["name"] for m in told["methods"]] == ["finetune", "sga+c"]
-    assert len(told["slices"]) == len(told["truth"]) == len(told["methods"][0]["end"])
-    assert told["slices"][0].startswith("data:image/jpeg;base64,")
+    subject = shown.as_json()["parts"][0]["subjects"][0]
+    assert [m["name"] for m in subject["methods"]] == ["finetune", "sga+c"]
+    assert len(subject["slices"]) == len(subject["truth"]) == len(subject["methods"][0]["end"])
+    assert subject["slices"][0].startswith("data:image/jpeg;base64,")
 
 
 def test_best_median_and_worst_are_by_the_mean_over_methods(bench: tuple[Path, Path]) -> None:
@@ -121,7 +121,7 @@ def test_the_demo_s_picture(bench: tuple[Path, Path], tmp_path: Path) -> None:
     draw_demo(runs, data, tmp_path / "demo.png")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
     turned = Run(runs[1].folder, runs[1].results | {"stream": {"order": ["B", "A"], "unseen": "C"}})
-    with pytest.raises(SmgError, match="one stream"):
+    with pytest.raises(SmgError, match="several streams"):
         draw_demo([runs[0], turned], data, tmp_path / "demo.png")
     tiles = tiles_of(contours(runs[0].folder, data, "A", (1,)))
     assert len(tiles) == len({number for _, number in tiles}) == 4

@@ -1,4 +1,4 @@
-"""The table in the paper's form, against means and deviations worked by hand."""
+"""The table in the paper's form, against means and deviations computed by hand."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.report.benches import make_bench
 
 def write_run(bench: Path, name: str, seed: int, dsc: float, asd: float | None, stream: str = "one") -> None:
     measures = {metric: dict.fromkeys(("BM", "BT", "FM", "FT"), v) for metric, v in (("dsc", dsc), ("asd", asd))}
-    told = {
+    results = {
         "method": name, "name": name, "seed": seed, "stream": {"order": ["A", "B"], "unseen": "F"},
         "measures": measures,
     }  # fmt: skip
     folder = bench / stream / name / f"seed-{seed}"
     folder.mkdir(parents=True)
-    (folder / "results.json").write_text(json.dumps(told))
+    (folder / "results.json").write_text(json.dumps(results))
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def test_a_single_seed_has_no_spread(tmp_path: Path) -> None:
     assert "| jm | 50.0 |" in to_markdown(paper_tables(find_runs([tmp_path])))
 
 
-def test_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(SmgError, match="nowhere: no such folder; give a run's or a bench's"):
+def test_a_missing_folder_and_a_foreign_file_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SmgError, match="nowhere: no such folder; give"):
         find_runs([tmp_path / "nowhere"])
     (tmp_path / "results.json").write_text("{}")
     with pytest.raises(SmgError, match=r"results.json: not the results of a run"):
@@ -84,55 +84,55 @@ def test_what_is_no_run(tmp_path: Path) -> None:
 def test_two_experiments_do_not_become_one_row(tmp_path: Path) -> None:
     make_bench(tmp_path / "one", ["jm"], seeds=[0, 1])
     make_bench(tmp_path / "two", ["jm"], seeds=[1])
-    with pytest.raises(SmgError, match="two runs called 'jm' with seed 1; report them apart"):
+    with pytest.raises(SmgError, match="two runs called 'jm' with seed 1"):
         find_runs([tmp_path])
     shutil.rmtree(tmp_path / "two")
     make_bench(tmp_path / "three", ["jm"], seeds=[2])
     assert len(find_runs([tmp_path])) == 3
     path = next((tmp_path / "three").rglob("results.json"))
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"config": told["config"] | {"iterations": 7}}))
-    with pytest.raises(SmgError, match="two runs called 'jm' with different settings; report them apart"):
+    results = json.loads(path.read_text())
+    path.write_text(json.dumps(results | {"config": results["config"] | {"iterations": 7}}))
+    with pytest.raises(SmgError, match="two runs called 'jm' with different settings"):
         find_runs([tmp_path])
-    for key, value in (("options", {"inner": "adam"}), ("replay", told["config"]["replay"] | {"policy": "random"})):
-        path.write_text(json.dumps(told | {"config": told["config"] | {key: value}}))
+    for key, value in (("options", {"inner": "adam"}), ("replay", results["config"]["replay"] | {"policy": "random"})):
+        path.write_text(json.dumps(results | {"config": results["config"] | {key: value}}))
         with pytest.raises(SmgError, match="with different settings"):
             find_runs([tmp_path])
-    older = {key: value for key, value in told["config"].items() if key != "compile"}
-    path.write_text(json.dumps(told | {"config": older}))
+    older = {key: value for key, value in results["config"].items() if key != "compile"}
+    path.write_text(json.dumps(results | {"config": older}))
     assert len(find_runs([tmp_path])) == 3
-    path.write_text(json.dumps(told | {"part": "validation"}))
-    with pytest.raises(SmgError, match="measured on the test and on the validation parts; report them apart"):
+    path.write_text(json.dumps(results | {"part": "validation"}))
+    with pytest.raises(SmgError, match="test part, the other on the validation part"):
         find_runs([tmp_path])
 
 
-def test_a_bound_under_another_name_is_no_rival() -> None:
+def test_a_reference_method_under_another_name_is_not_ranked() -> None:
     def made(name: str, method: str, value: float) -> Run:
         numbers = dict.fromkeys(("BM", "BT", "FM", "FT"), value)
         stream = {"order": ["A"], "unseen": "F"}
-        told = {
+        results = {
             "name": name,
             "method": method,
             "seed": 0,
             "stream": stream,
             "measures": {"dsc": numbers, "asd": numbers},
         }
-        return Run(Path(name), told)
+        return Run(Path(name), results)
 
     (table,) = paper_tables([made("joint", "pooled", 0.9), made("jm", "jm", 0.7), made("sga", "sga", 0.8)])
     assert [name for name, row in table.rows.items() if row["dsc", "BM"].best] == ["sga"]
     for written in (to_markdown([table]), to_latex([table])):
-        assert "joint (keeps every scan) is a scale, no rival" in written
+        assert "joint (keeps every scan) is a reference, not ranked" in written
 
 
-def test_means_over_other_seeds_are_no_comparison(bench: Path) -> None:
+def test_methods_with_different_seeds_are_not_compared(bench: Path) -> None:
     write_run(bench, "sga_x", 2, 0.99, 0.5)
     (table,) = paper_tables(find_runs([bench]))
     assert not any(cell.best for row in table.rows.values() for cell in row.values())
-    assert "2 to 3 seeds, mean ± sd; not the same for all, so nothing is in bold" in to_markdown([table])
+    assert "2 to 3 seeds, mean ± sd; methods have different seeds" in to_markdown([table])
 
 
-def test_a_table_of_several_classes_says_of_which_it_is(bench: Path) -> None:
+def test_a_table_of_several_classes_names_the_class(bench: Path) -> None:
     config = {"preparation": {"labels": {"classes": {"zone": [1], "rest": [2]}}}}
     for path in bench.glob("one/*/*/results.json"):
         path.write_text(
@@ -151,20 +151,20 @@ def test_odd_names_break_no_table(tmp_path: Path) -> None:
     assert r"a|b \textasciicircum{}x \textasciitilde{}\textbackslash{}y & " in to_latex(tables)
 
 
-def test_another_tools_bench_json_is_passed_over(bench: Path) -> None:
+def test_a_bench_json_of_another_tool_is_ignored(bench: Path) -> None:
     (bench / "other").mkdir()
     (bench / "other/bench.json").write_text('{"benchmarks": []}')
     assert len(find_runs([bench])) == 4
 
 
-def test_a_bound_with_fewer_seeds_is_in_nobodys_way(bench: Path) -> None:
+def test_a_reference_method_may_have_other_seeds(bench: Path) -> None:
     write_run(bench, "pooled", 7, 0.99, 0.5)
     (table,) = paper_tables(find_runs([bench]))
-    assert (table.even, table.common, table.rivals) == (True, [0, 1], ["sga_x", "jm"])
+    assert (table.has_equal_seeds, table.common_seeds, table.ranked) == (True, [0, 1], ["sga_x", "jm"])
     assert table.rows["sga_x"]["dsc", "BM"].best
 
 
-def test_what_is_equal_as_printed_is_in_bold_together(tmp_path: Path) -> None:
+def test_values_equal_in_the_digits_shown_are_in_bold_together(tmp_path: Path) -> None:
     for name, dsc, asd in (("jm", 0.80012, 1.004), ("gem", 0.80049, 0.996), ("sga", 0.79, 1.006)):
         write_run(tmp_path, name, 0, dsc, asd)
     tables = paper_tables(find_runs([tmp_path]))
@@ -179,3 +179,13 @@ def test_a_zero_has_no_sign(tmp_path: Path) -> None:
     markdown = to_markdown(paper_tables(find_runs([tmp_path])))
     assert "-0.0" not in markdown
     assert markdown.count("**0.0**") == 2 * 4
+
+
+def test_runs_from_before_a_metric_or_measure_have_no_value_of_it(bench: Path) -> None:
+    path = bench / "one/jm/seed-0/results.json"
+    results = json.loads(path.read_text())
+    del results["measures"]["asd"]
+    path.write_text(json.dumps(results))
+    (table,) = paper_tables(find_runs([bench]))
+    assert table.rows["jm"]["asd", "BM"].mean is None  # the other seed has none either
+    assert table.rows["jm"]["dsc", "BM"].mean == pytest.approx(60)

@@ -1,8 +1,8 @@
-// The page's own script: copying, choosing, sorting, searching, sliding. No framework, nothing fetched.
+// The page's script: copy, choose, sort, search and slide. No framework, no requests.
 "use strict";
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
-const told = (id) => { const element = document.getElementById(id); return element ? JSON.parse(element.textContent) : null; };
+const embedded = (id) => { const element = document.getElementById(id); return element ? JSON.parse(element.textContent) : null; };
 const make = (tag, attributes = {}, ...children) => {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -10,9 +10,9 @@ const make = (tag, attributes = {}, ...children) => {
   return element;
 };
 
-// --- the answer: copy the table ---------------------------------------------------------------------------------
+// --- measures: copy the table ----------------------------------------------------------------------------------
 const copyText = async (text) => {
-  try { await navigator.clipboard.writeText(text); return true; } catch { /* not allowed here: the old way */ }
+  try { await navigator.clipboard.writeText(text); return true; } catch { /* not allowed here: use the older command */ }
   const area = make("textarea", { "aria-hidden": "true", style: "position:fixed;opacity:0" });
   area.value = text;
   document.body.append(area);
@@ -23,31 +23,32 @@ const copyText = async (text) => {
 };
 for (const button of $$(".copy")) {
   button.addEventListener("click", async () => {
-    const done = await copyText(told(button.dataset.copies));
+    const done = await copyText(embedded(button.dataset.copies));
     button.focus();
-    $("#copied").textContent = done ? `Copied as ${button.dataset.copies === "csv" ? "CSV" : "LaTeX"}.` : "The browser did not allow it.";
+    $("#copied").textContent = done ? `Copied as ${button.dataset.copies === "csv" ? "CSV" : "LaTeX"}.` : "The browser does not allow copying.";
   });
 }
 
-// --- matrices and the buffer: one at a time ---------------------------------------------------------------------
+// --- matrices and buffer: show one at a time -------------------------------------------------------------------
 for (const radio of $$("input[name=metric]")) {
   radio.addEventListener("change", () => { for (const part of $$("[data-metric]")) part.hidden = part.dataset.metric !== radio.value; });
 }
 for (const chooser of $$(".chooser")) {
   const show = () => { for (const panel of $$(`[data-panel=${chooser.dataset.panels}]`)) panel.hidden = panel.dataset.name !== chooser.value; };
   chooser.addEventListener("change", show);
-  show(); // a browser may remember another choice when the page is opened again
+  show(); // a browser may restore another choice when the page is reopened
 }
 
-// --- every subject: sorted, searched, a page at a time ------------------------------------------------------------
+// --- every subject: sort, search, one page at a time --------------------------------------------------------------
 const subjectTable = (data) => {
   const WORDS = data.words.length, PAGE = 25;
   const state = { column: WORDS, down: false, page: 0 };
   const text = (row, column) => data.words[column][row[column]];
   const line = new Map(data.rows.map((row) => [row, data.words.map((_, column) => text(row, column)).join(" ").toLowerCase()]));
-  const failed = (row) => row[WORDS + 1] === null || row[WORDS] < 50;
+  const metric = (row, name) => row[WORDS + data.metrics.indexOf(name)];
+  const failed = (row) => metric(row, "asd") === null || metric(row, "dsc") < 50;
   const atEnd = (row) => text(row, 3) === data.ends[row[1]];
-  // A column that says the same in every row only takes room, which a phone has little of; site and subject stay.
+  // Hide a column with the same word in every row, to save room on a phone; site and subject stay.
   const columns = data.heads.map((_, column) => column).filter((c) => c > 3 || data.words[c].length > 1);
   let shown = [];
 
@@ -108,7 +109,7 @@ const subjectTable = (data) => {
   mark();
   select();
 };
-const rows = told("rows");
+const rows = embedded("rows");
 if (rows) subjectTable(rows);
 
 // --- pictures: one slider for all methods ---------------------------------------------------------------------------
@@ -159,10 +160,10 @@ const showGallery = (element, part, number) => {
   choose(0);
   $("input[type=radio]", element).checked = true;
 };
-const pictures = told("gallery");
+const pictures = embedded("gallery");
 if (pictures) $$(".gallery").forEach((element, number) => showGallery(element, pictures.parts[number], number));
 
-// --- the viewer: unpacked and started when it is first opened ---------------------------------------------------------
+// --- viewer: unpacked and started when it is first opened -------------------------------------------------------------
 let niivueCode = null, scans = null, view = null;
 const unpacked = async () => {
   const packed = Uint8Array.from(atob(document.getElementById("niivue").textContent), (c) => c.charCodeAt(0));
@@ -200,7 +201,7 @@ const showScan = async (scan) => {
   await showMask(scan, 0);
 };
 const openViewer = async (part, subject) => {
-  scans ??= told("scans");
+  scans ??= embedded("scans");
   const scan = scans[part][subject], status = $("#viewer-status"), picture = $("#viewer-picture");
   $("#viewer-head").textContent = scan.title;
   $("#viewer-mask").replaceChildren(...scan.masks.map((mask, number) => make("option", { value: number }, mask.label)));
@@ -213,14 +214,14 @@ const openViewer = async (part, subject) => {
     $("#viewer-mask").disabled = true;
     status.textContent = why;
   };
-  if (!hasWebGL2()) return fallBack("This browser has no WebGL2: here is a picture.");
+  if (!hasWebGL2()) return fallBack("This browser has no WebGL2, so this is a still picture.");
   status.textContent = "Opening…";
   $("#viewer-mask").onchange = (event) => showMask(scan, Number(event.target.value));
   try {
     await showScan(scan);
     status.textContent = "";
   } catch (error) {
-    fallBack("The viewer could not start: here is a picture.");
+    fallBack("The viewer could not start, so this is a still picture.");
   }
 };
 if ($("#viewer")) $("#viewer-close").addEventListener("click", () => $("#viewer").close());
