@@ -55,7 +55,7 @@ def learn(data: Path, iterations: int) -> None:
         peak = max(peak, anonymous())
 
     for site in find_sites(data / "sites").values():
-        learner.learn(site, told=watch)
+        learner.learn(site, on_step=watch)
         watch()
         peaks.append(peak)
     print(json.dumps(peaks))

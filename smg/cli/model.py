@@ -108,7 +108,7 @@ def learn(
             tolerance=tolerance,
             unguarded=unguarded,
             held_out=find_sites(guard) if guard else None,
-            told=told,
+            on_step=told,
             say=say,
         )
     if as_json:
@@ -155,7 +155,7 @@ def evaluate(
     for found, parts in sites:
         prepare(found, learner.config, leave_out)
         with measuring() as told:
-            evaluated = learner.evaluate(found, part, parts, leave_out, told=told)
+            evaluated = learner.evaluate(found, part, parts, leave_out, on_subject=told)
         rows += [{"site": found.name, **row.as_json()} for row in evaluated]
     if not rows:
         raise SmgError(f"no subject in the {part} part; --part all takes every one")

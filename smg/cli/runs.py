@@ -208,8 +208,8 @@ def _run(
         say=say,
         listeners=[_say_dsc, *events],
     )
-    stream.looking = looking(sum(len(site.subjects) for site in sites.values()))
-    with Teller(config.iterations) as stream.told, measuring() as stream.measuring:
+    stream.on_scan = looking(sum(len(site.subjects) for site in sites.values()))
+    with Teller(config.iterations) as stream.on_step, measuring() as stream.on_subject:
         results = stream.run(out)
     if first_process():
         with replacing(out / "run.yaml") as temporary:

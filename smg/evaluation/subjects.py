@@ -16,7 +16,7 @@ from smg.prepare.options import Preparation
 from smg.sites.site import Subject
 from smg.sites.volume import Volume, read_volume
 
-Measuring = Callable[[Subject, int, int], None]  # (subject, index, total), before a subject is evaluated
+OnSubject = Callable[[Subject, int, int], None]  # (subject, index, total), before a subject is evaluated
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Evaluated:
 
     def as_json(self) -> dict[str, object]:
         """NaN is no JSON: a metric that does not exist is null."""
-        told = {name: {k: _finite(v) for k, v in asdict(m).items()} for name, m in self.classes.items()}
-        return {"subject": self.case, "classes": told}
+        classes = {name: {k: _finite(v) for k, v in asdict(m).items()} for name, m in self.classes.items()}
+        return {"subject": self.case, "classes": classes}
 
 
 def evaluate_subjects(
@@ -38,7 +38,7 @@ def evaluate_subjects(
     options: Preparation,
     largest: bool = True,
     mirror: bool = False,
-    on_subject: Measuring | None = None,
+    on_subject: OnSubject | None = None,
 ) -> list[Evaluated]:
     """Measure each subject against the mask in its own file, at its own resolution."""
     rows = []

@@ -56,18 +56,18 @@ def close(past: Lineage, training: Training, parts: Parts, guarding: Guarding) -
     if first_process():
         past.store.write_round(training.number, tensors, record)
         past.store.write(_entered(past.model, record))
-        _tell(past.store, record)
+        _note(past.store, record)
         past.store.forget_progress()  # last: while it is there, the next process knows that something may be left to do
 
 
 def close_again(store: Store, number: int) -> None:
-    """The rest of it for a round that was entered when its process died: told in the journal once, and tidied up."""
+    """Finish closing a round whose process died after it was entered: write its journal line, once, and tidy up."""
     if not any(line.get("round") == number and line["event"] in ("learned", "held") for line in store.journal()):
-        _tell(store, store.read_round(number))
+        _note(store, store.read_round(number))
     store.forget_progress()
 
 
-def _tell(store: Store, record: dict[str, Any]) -> None:
+def _note(store: Store, record: dict[str, Any]) -> None:
     store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
 
 
@@ -140,11 +140,11 @@ def _earlier(
     kept: dict[str, list[Prepared]], before: nn.Module, after: nn.Module, config: LearnerConfig
 ) -> dict[str, dict[str, float]]:
     """What the round did to each earlier site's exemplars: their mean DSC before and after."""
-    told, options = {}, (config.preparation, config.largest_component)
+    found, options = {}, (config.preparation, config.largest_component)
     for site, exemplars in kept.items():
         rows = [[prepared_dice(n, e, *options) for e in exemplars] for n in (before, after)]
-        told[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
-    return told
+        found[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
+    return found
 
 
 def _sentinels(training: Training, parts: Parts, config: LearnerConfig) -> list[Prepared]:

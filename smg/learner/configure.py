@@ -1,4 +1,4 @@
-"""A configuration from a YAML file and from `key=value` words, with mistakes told in one line."""
+"""A configuration from a YAML file and from `key=value` words, with one line for each mistake."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def _plain(method: Any) -> str:
 def read_yaml(path: Path) -> Tree:
     """A YAML file's mapping."""
     try:
-        told = from_yaml(path.read_text())
+        tree = from_yaml(path.read_text())
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError) as error:  # bytes that are no text, or a date that is none
         where = getattr(error, "problem_mark", None)
         raise SmgError(f"{path}: not YAML{f' (line {where.line + 1})' if where else ''}") from None
-    if not isinstance(told, dict):
+    if not isinstance(tree, dict):
         raise SmgError(f"{path}: a configuration is a mapping of keys to values")
-    return told
+    return tree
 
 
 class _Loader(yaml.SafeLoader):
@@ -75,9 +75,9 @@ def from_yaml(text: str) -> Any:
     return yaml.load(text, _Loader)
 
 
-def to_yaml(told: Tree) -> str:
+def to_yaml(tree: Tree) -> str:
     """A text that `from_yaml` reads back as it was."""
-    return yaml.dump(told, Dumper=_Dumper, sort_keys=False)
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
 
 
 def from_words(words: list[str]) -> Tree:

@@ -42,7 +42,7 @@ def choose(
     count = {"everything": len(candidates), "nothing": 0, "exemplars": config.replay.subjects}[recipe.method.keeps]
     choice = select(recipe.policy, features, previous, count, config.replay.weight, seed, number)
     names = [alias(seed, site, p.subject.case) for p in candidates]
-    told = {
+    scored = {
         "policy": recipe.policy,
         "chosen": [names[i] for i in choice.chosen],
         "candidates": names,
@@ -56,7 +56,7 @@ def choose(
         packed |= {
             f"{place:04d}.{names[i]}.outputs": outputs_of(candidates[i]).half() for place, i in enumerate(choice.chosen)
         }
-    return packed, told
+    return packed, scored
 
 
 def pack(subjects: list[Prepared], aliases: list[str]) -> dict[str, Tensor]:

@@ -20,11 +20,11 @@ so that a new subject of a learned site is marked in no more than one case in tw
 whatever the distribution: all that is assumed is that new subjects are like those (Vovk's conformal prediction). With
 fewer than two validation subjects there is no threshold.
 
-A scan that is not marked is not thereby known to be well drawn: the more sites a network has learned, the less is far
+A scan without the mark may still be segmented badly: the more sites a network has learned, the less is far
 from all of them. In three orders of the real sites, counted after every round, 7 of 135 test subjects were marked; of
 an unseen site's subjects nearly all after the first site, hardly any after the fourth.
 
-Features of one network mean nothing to another. So every round measures all sites anew, and a site of which nothing is
+Features of one network mean nothing to another. So every round measures all sites again, and a site of which nothing is
 kept (its exemplars dropped, or a method without any) has no distance until it is learned again.
 """
 
@@ -63,14 +63,14 @@ class Familiar:
     @classmethod
     def read(cls, line: Sequence[dict[str, Any]]) -> Familiar:
         """From the records of the rounds that led to a version; those of older versions of smg say nothing of this."""
-        told = line[-1].get("familiar") if line else None
-        known = told["sites"] if told and told["spread"] else {}
+        known_then = line[-1].get("familiar") if line else None
+        known = known_then["sites"] if known_then and known_then["spread"] else {}
         sites = dict.fromkeys(record["site"] for record in line)
         validation = [d for record in line for d in record.get("familiar", {}).get("validation", [])]
         return cls(
             {site: _tensor(known[site]["mean"]) if site in known else None for site in sites},
             {site: one["subjects"] for site, one in known.items()},
-            _tensor(told["spread"]) if told and told["spread"] else None,
+            _tensor(known_then["spread"]) if known_then and known_then["spread"] else None,
             threshold_of(validation),
             len(validation),
         )
@@ -94,7 +94,7 @@ class Familiar:
         return {site: self.distance(moments, site) for site in self.means}
 
     def unlike(self, distances: dict[str, float | None]) -> bool | None:
-        """Whether a scan is unlike every site; None where that cannot be told."""
+        """Whether a scan is unlike every site; None where that is not known."""
         there = [d for d in distances.values() if d is not None]
         return min(there) > self.threshold if there and self.threshold is not None else None
 

@@ -1,4 +1,4 @@
-"""A model's past as those see it who only look: every round, what is kept of each, and the one under way.
+"""Read-only history of a model: every round, what is kept of each, and the one under way.
 
 All of it is read off JSON and the headers of arrays, without torch, so that it is there at once; and a round that is
 damaged hides no other.
@@ -108,9 +108,9 @@ class History:
         about = max(found, key=lambda one: one["iteration"], default=None)
         if about is None or about["round"] in [entry["round"] for entry in self.model["rounds"]]:
             return None
-        told = {key: about.get(key) for key in ("round", "site", "iteration", "iterations")}
+        facts = {key: about.get(key) for key in ("round", "site", "iteration", "iterations")}
         folder = self.store.folder
-        return told | {"at_work": (folder / "lock").exists() and not left_alone(folder)}
+        return facts | {"at_work": (folder / "lock").exists() and not left_alone(folder)}
 
     def _round(self, entry: dict[str, Any]) -> Round:
         number, parent, site = entry["round"], entry["parent"], entry["site"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import smg
 from smg.errors import Misuse, SmgError
-from smg.evaluation.subjects import Evaluated, Measuring, evaluate_subjects
+from smg.evaluation.subjects import Evaluated, OnSubject, evaluate_subjects
 from smg.learner.closing import Guarding, Parts, close, close_again
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias
@@ -20,7 +20,7 @@ from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.processes import first_process, meet
-from smg.learner.round import Answering, Diverged, Told, Training, this_process
+from smg.learner.round import Answering, Diverged, OnStep, Training, this_process
 from smg.learner.store import FORMAT, Store
 from smg.networks import check_network
 from smg.networks.features import bottleneck_map
@@ -72,7 +72,7 @@ class Learner(Lineage):
         unguarded: bool = False,
         held_out: Mapping[str, Site] | None = None,
         checkpoint_seconds: float = 60.0,
-        told: Told | None = None,
+        on_step: OnStep | None = None,
         say: Callable[[str], None] | None = None,
         answering: Answering = this_process,
     ) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Learner(Lineage):
             key = self._key(training, parts)
             self._resume(training, key, say)
             try:
-                training.run(lambda: self._save(training, key), checkpoint_seconds, told)
+                training.run(lambda: self._save(training, key), checkpoint_seconds, on_step)
             except Diverged:
                 self._give_up()
                 raise
@@ -136,7 +136,7 @@ class Learner(Lineage):
         return found
 
     def settle(self) -> None:
-        """Tidy after a process that died when its round was learned but not everything told and put away."""
+        """Tidy up after a process that died after its round was learned and before everything was written."""
         with self._alone():
             self._settle()
 
@@ -147,7 +147,7 @@ class Learner(Lineage):
         found = self.store.resume()
         number = found[1]["round"] if found else None
         under_way = found is not None and number not in [entry["round"] for entry in self.model["rounds"]]
-        meet()  # lest one process put away what another has not looked at yet
+        meet()  # so that no process removes what another has not read yet
         if first_process() and not under_way:
             if number is None:
                 self.store.forget_progress()  # a folder, perhaps, with nothing left in it
@@ -209,7 +209,7 @@ class Learner(Lineage):
 
     def _resume(self, training: Training, key: dict[str, str], say: Callable[[str], None] | None) -> None:
         found = self.store.resume()
-        meet()  # lest one process go on, and save, before another has looked
+        meet()  # so that no process saves before another has read
         if found is None:
             return
         tensors, about = found
@@ -251,7 +251,7 @@ class Learner(Lineage):
         split: Split | None = None,
         leave_out: bool = False,
         number: int | None = None,
-        told: Measuring | None = None,
+        on_subject: OnSubject | None = None,
     ) -> list[Evaluated]:
         """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
         if number is None:
@@ -265,7 +265,7 @@ class Learner(Lineage):
                 split = self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
         return evaluate_subjects(
-            self.network(answering), prepared, config.preparation, config.largest_component, config.mirror, told
+            self.network(answering), prepared, config.preparation, config.largest_component, config.mirror, on_subject
         )
 
     def predict(self, *channels: Volume) -> Prediction:
@@ -283,11 +283,11 @@ class Learner(Lineage):
         """The current network with what it knows of its sites, read once."""
         self._refuse_unlearned()
         if self._predictor is None or self._predictor[0] != self.current:
-            familiar = Familiar.read([self._told_of(entry) for entry in self.rounds()])
+            familiar = Familiar.read([self._record_of(entry) for entry in self.rounds()])
             self._predictor = self.current, Predictor(self.network(), self.as_prepared(self.current), familiar)
         return self._predictor[1]
 
-    def _told_of(self, entry: dict[str, Any]) -> dict[str, Any]:
+    def _record_of(self, entry: dict[str, Any]) -> dict[str, Any]:
         """A round's record; where an earlier one is damaged, its entry: predictions do without the rest."""
         try:
             return self.store.read_round(entry["round"])

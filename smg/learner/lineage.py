@@ -93,11 +93,11 @@ class Lineage:
 
     def as_prepared(self, number: int) -> LearnerConfig:
         """The model's configuration, with scans prepared and masks cleaned as they were for a round's network."""
-        told = self.model["config"]
+        config = self.model["config"]
         if number:
             then = self.store.read_round(number)["config"]
-            told = told | {key: then[key] for key in ("preparation", "largest_component", "mirror") if key in then}
-        return LearnerConfig.model_validate(told, context={"opened": True})
+            config = config | {key: then[key] for key in ("preparation", "largest_component", "mirror") if key in then}
+        return LearnerConfig.model_validate(config, context={"opened": True})
 
     def replay(self) -> dict[str, list[Prepared]]:
         """The exemplars of every site learned so far."""
@@ -162,7 +162,7 @@ class Lineage:
                 f"site {site} was learned before (round {number}), and from other scans: --as NAME learns them as "
                 f"another site, --again as new ones of {site}"
             )
-        return f"site {site} was learned before (round {number}); --again learns it anew"
+        return f"site {site} was learned before (round {number}); --again learns it again"
 
     def _new_scans(self, site: Site, prepared: list[Prepared], leave_out: bool) -> list[Prepared]:
         """Without those that were learned at another site: they would be tested on as if they were new."""
@@ -260,5 +260,5 @@ def _changed(before: BaseModel, now: BaseModel) -> str:
 
 
 def scan_hashes(scan: Prepared) -> tuple[str, str]:
-    """By which a scan is known again, as it is stored or turned (smg.sites.check), and nobody found out."""
+    """Return hashes that re-identify a scan, as it is stored or turned, without naming the patient."""
     return scan.content[:16], scan.turned[:16]

@@ -33,9 +33,9 @@ class Prediction:
     """A scan's mask, on the scan's own grid, and how far the scan is from what the model has learned."""
 
     mask: Volume  # in the values that masks of the sites have
-    distances: dict[str, float | None]  # of every site learned; None where it cannot be told (smg.learner.familiarity)
+    distances: dict[str, float | None]  # of every site learned; None where it is not known (smg.learner.familiarity)
     nearest: str | None  # the site it is most like
-    unlike: bool | None  # whether it is unlike every site; None where it cannot be told
+    unlike: bool | None  # whether it is unlike every site; None where it is not known
     millilitres: float  # of everything that is not background
 
 

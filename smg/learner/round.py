@@ -23,7 +23,7 @@ from smg.prepare.batches import Iteration
 from smg.prepare.cache import Prepared
 from smg.prepare.slices import Slices
 
-Told = Callable[[int, Step], None]
+OnStep = Callable[[int, Step], None]  # (iteration, step), after each iteration
 Answering = Callable[[nn.Module, LearnerConfig], GradientSource]  # who answers `grad`, made for a round's network
 
 
@@ -88,8 +88,8 @@ class Training:
         self.previous = [Slices(site, config.preparation) for site in self.replay]
         self.progress = Progress()
 
-    def run(self, save: Callable[[], None], seconds: float = 60.0, told: Told | None = None) -> None:
-        """Every iteration that is left; `save` is called on a clock, at the end, and when `told` raises `Stopped`."""
+    def run(self, save: Callable[[], None], seconds: float = 60.0, on_step: OnStep | None = None) -> None:
+        """Take every iteration that is left; call `save` on a clock, at the end, and when `on_step` raises Stopped."""
         last = started = time.monotonic()
         spent = self.progress.seconds
         self._begin()
@@ -104,9 +104,9 @@ class Training:
             self._average()
             if (iteration + 1) % self.config.validate_every == 0 or iteration + 1 == self.config.iterations:
                 self._validate()
-            if told:
+            if on_step:
                 try:
-                    told(iteration + 1, step)
+                    on_step(iteration + 1, step)
                 except Stopped:
                     save_all()
                     raise

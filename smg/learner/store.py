@@ -54,8 +54,8 @@ class Store:
         """model.json, of a format this version understands."""
         path = self.folder / "model.json"
         try:
-            told: dict[str, Any] = json.loads(path.read_text())
-            newer = told["format"] > FORMAT
+            model: dict[str, Any] = json.loads(path.read_text())
+            newer = model["format"] > FORMAT
         except FileNotFoundError:
             raise SmgError(f"{self.folder}: no model there; `smg learn {self.folder} SITE` makes one") from None
         except OSError as error:
@@ -63,13 +63,13 @@ class Store:
         except (ValueError, KeyError, TypeError):
             raise SmgError(f"{path}: damaged; restore it from a backup") from None
         if newer:
-            raise SmgError(f"{path}: made by a newer version of smg (format {told['format']}); update smg to use it")
-        return told
+            raise SmgError(f"{path}: made by a newer version of smg (format {model['format']}); update smg to use it")
+        return model
 
-    def check_classes(self, told: dict[str, Any]) -> None:
+    def check_classes(self, model: dict[str, Any]) -> None:
         """Models of format 1 numbered their classes by name; since then it is by value."""
-        classes = told.get("config", {}).get("preparation", {}).get("labels", {}).get("classes") or {}
-        if told["format"] == 1 and sorted(classes) != sorted(classes, key=lambda name: classes[name][0]):
+        classes = model.get("config", {}).get("preparation", {}).get("labels", {}).get("classes") or {}
+        if model["format"] == 1 and sorted(classes) != sorted(classes, key=lambda name: classes[name][0]):
             raise SmgError(f"{self.folder}: made by an older smg that numbered classes otherwise; make a new model")
 
     def write(self, model: dict[str, Any]) -> None:
@@ -83,11 +83,11 @@ class Store:
     def journal(self) -> list[dict[str, Any]]:
         path = self.folder / "journal.jsonl"
         lines = path.read_text().splitlines() if path.exists() else []
-        told = []
+        events = []
         for line in lines:
             with contextlib.suppress(ValueError):  # a line cut short by a crash says nothing
-                told.append(json.loads(line))
-        return told
+                events.append(json.loads(line))
+        return events
 
     def keep_plan(self, text: str) -> None:
         """Keep the plan that a new model's settings came from, with its reasons."""
@@ -118,8 +118,8 @@ class Store:
     def read_round(self, number: int) -> dict[str, Any]:
         path = self.round_folder(number) / "round.json"
         try:
-            told: dict[str, Any] = json.loads(path.read_text())
-            return told
+            record: dict[str, Any] = json.loads(path.read_text())
+            return record
         except (OSError, ValueError):
             raise SmgError(f"{path}: missing or damaged; restore it from a backup") from None
 

@@ -12,7 +12,7 @@ from typing import Any
 from smg.errors import Misuse, SmgError
 from smg.evaluation.measures import FORMULAS, Matrix, measures, plasticity
 from smg.evaluation.metrics import COMPARED
-from smg.evaluation.subjects import Measuring, mean_of
+from smg.evaluation.subjects import OnSubject, mean_of
 from smg.files import locked, write_json
 from smg.learner.closing import versions
 from smg.learner.config import LearnerConfig
@@ -20,7 +20,7 @@ from smg.learner.events import Event, Listener, appending
 from smg.learner.history import History
 from smg.learner.learner import Learner
 from smg.learner.processes import first_process, meet
-from smg.learner.round import Told
+from smg.learner.round import OnStep
 from smg.methods import Step
 from smg.prepare.site import prepare_site
 from smg.sites.check import doubled
@@ -47,10 +47,10 @@ class Stream:
     name: str = ""  # in tables; the method's if not given
     checkpoint_seconds: float = 60.0
     say: Callable[[str], None] = field(default=lambda line: None)
-    told: Told | None = None  # called after every iteration
-    looking: Callable[[str], None] | None = None  # called after each scan that is looked through at the beginning
-    measuring: Measuring | None = None  # called before a subject is evaluated
-    listeners: Sequence[Listener] = ()  # told of every event, as the run's log is
+    on_step: OnStep | None = None  # after every iteration
+    on_scan: Callable[[str], None] | None = None  # (site), after each scan that is prepared at the beginning
+    on_subject: OnSubject | None = None  # before a subject is evaluated
+    listeners: Sequence[Listener] = ()  # each gets every event, as the run's log does
 
     def __post_init__(self) -> None:
         wanted = [*self.order, *([self.unseen] if self.unseen else [])]
@@ -77,10 +77,10 @@ class Stream:
             raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
         learner = self._learner(folder)
         learner.settle()  # where every site is learned, no round does it
-        tell = self._teller(folder)
+        log = self._logger(folder)
         if first_process():
             save_splits(folder / "split.json", splits, None if self.splits else self.config.seed)
-        tell({"event": "begin", "rounds": self.rounds, "iterations": self.config.iterations, **self._identity()})
+        log({"event": "begin", "rounds": self.rounds, "iterations": self.config.iterations, **self._identity()})
         rows: list[dict[str, Any]] = []
         for number, name in enumerate(self.rounds, start=1):
             if name not in learner.sites:
@@ -91,14 +91,14 @@ class Stream:
                     leave_out=self.leave_out,
                     unguarded=True,  # a comparison of methods goes on, whatever a round did
                     checkpoint_seconds=self.checkpoint_seconds,
-                    told=self._telling_steps(tell, number, name),
+                    on_step=self._logging_steps(log, number, name),
                     say=self.say,
                 )
-            rows += self._evaluated(folder, learner, number, splits, tell)
+            rows += self._evaluated(folder, learner, number, splits, log)
         results = self.results(rows) | {"costs": self._costs(learner, rows)}
         if first_process():
             write_json(folder / "results.json", results)
-        tell({"event": "end", "measures": results["measures"]})
+        log({"event": "end", "measures": results["measures"]})
         return results
 
     def _split(self, site: Site) -> Split:
@@ -113,7 +113,7 @@ class Stream:
         here = {name: self.sites[name] for name in self.rounds}
         self.say(f"looking through the scans of {', '.join(here)}")
         options = self.config.preparation, self.leave_out
-        prepared = [p for site in here.values() for p in prepare_site(site, *options, progress=self.looking)]
+        prepared = [p for site in here.values() for p in prepare_site(site, *options, progress=self.on_scan)]
         faults = doubled((p.subject, p.content, p.turned) for p in prepared)
         if faults and not self.leave_out:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
@@ -140,25 +140,25 @@ class Stream:
             "part": self.part,
         }
 
-    def _teller(self, folder: Path) -> Listener:
+    def _logger(self, folder: Path) -> Listener:
         listeners = [appending(folder), *self.listeners] if first_process() else []
 
-        def tell(event: Event) -> None:
+        def log(event: Event) -> None:
             for listener in listeners:
                 listener(event)
 
-        return tell
+        return log
 
-    def _telling_steps(self, tell: Listener, number: int, site: str) -> Told:
+    def _logging_steps(self, log: Listener, number: int, site: str) -> OnStep:
         every, last = self.config.log_every, self.config.iterations
 
-        def told(iteration: int, step: Step) -> None:
+        def on_step(iteration: int, step: Step) -> None:
             if (iteration - 1) % every == 0 or iteration == last:
-                tell({"event": "step", "round": number, "site": site, "iteration": iteration, **step.as_json()})
-            if self.told:
-                self.told(iteration, step)
+                log({"event": "step", "round": number, "site": site, "iteration": iteration, **step.as_json()})
+            if self.on_step:
+                self.on_step(iteration, step)
 
-        return told
+        return on_step
 
     def _learner(self, folder: Path) -> Learner:
         learner = self._check_model(folder)
@@ -175,7 +175,7 @@ class Stream:
         return learner
 
     def _evaluated(
-        self, folder: Path, learner: Learner, number: int, splits: dict[str, Split], tell: Listener
+        self, folder: Path, learner: Learner, number: int, splits: dict[str, Split], log: Listener
     ) -> list[dict[str, Any]]:
         """The rows of one round, from its file where they were made before, of all the sites there are now."""
         path = folder / "evaluations" / self.part / f"{number:03d}.json"
@@ -186,9 +186,9 @@ class Stream:
         rows = self.evaluate(learner, number, splits)
         name, first = self.rounds[number - 1], self.config.preparation.labels.names[0]
         means = {metric: _jsonable(self._matrix(rows, metric, first)[name]) for metric in COMPARED}
-        tell({"event": "evaluation", "round": number, "site": name, **means})
+        log({"event": "evaluation", "round": number, "site": name, **means})
         if first_process():
-            write_json(path, rows)  # after it was told: what is in a file is not told again
+            write_json(path, rows)  # after the event was logged: what is in a file is not logged again
         return rows
 
     def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[dict[str, Any]]:
@@ -202,7 +202,7 @@ class Stream:
             {"round": self.rounds[number - 1], "site": site, "part": part, **row.as_json()}
             for site in self.rounds
             for part in ([self.part, "train"] if last and site == self.unseen else [self.part])
-            for row in learner.evaluate(self.sites[site], part, splits[site], self.leave_out, number, self.measuring)
+            for row in learner.evaluate(self.sites[site], part, splits[site], self.leave_out, number, self.on_subject)
         ]
 
     def results(self, rows: list[dict[str, Any]]) -> dict[str, Any]:

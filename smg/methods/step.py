@@ -78,29 +78,29 @@ def _require_vector(method: Method, what: str, given: object, theta: Tensor) -> 
 
 
 def _report(oracle: GradientSource, handed: list[Tensor]) -> Step:
-    told: dict[str, int] = {}
+    first: dict[str, int] = {}
     answers = oracle.answers
     for number, answer in enumerate(answers):  # of two gradients of one batch, the one at Θ itself counts
-        if answer.batch not in told or answers[told[answer.batch]].virtual:
-            told[answer.batch] = number
-    pairs = {name: pair for name, pair in PAIRS.items() if set(pair) <= told.keys()}
+        if answer.batch not in first or answers[first[answer.batch]].virtual:
+            first[answer.batch] = number
+    pairs = {name: pair for name, pair in PAIRS.items() if set(pair) <= first.keys()}
     low, high = oracle.theta.aminmax()  # neither overlooks a NaN, and unlike a norm they do not overflow
     losses, norms, products, curved, directions, (spread,) = _fetched(
         [answer.loss for answer in answers],
         [_square(answer.gradient) for answer in answers],
-        [torch.dot(answers[told[a]].gradient, answers[told[b]].gradient) for a, b in pairs.values()],
+        [torch.dot(answers[first[a]].gradient, answers[first[b]].gradient) for a, b in pairs.values()],
         [_square(product) for _, product in oracle.products],
         [_square(direction) for direction in handed],  # whose squares are also what Adam sums up
         [high - low],
     )
     norms = [math.sqrt(square) for square in norms]
     _require_numbers(oracle, losses, norms, curved, directions, spread)
-    lengths = [norms[told[a]] * norms[told[b]] for a, b in pairs.values()]
+    lengths = [norms[first[a]] * norms[first[b]] for a, b in pairs.values()]
     return Step(
-        losses={name: losses[number] for name, number in told.items()},
-        norms={name: norms[number] for name, number in told.items()},
+        losses={name: losses[number] for name, number in first.items()},
+        norms={name: norms[number] for name, number in first.items()},
         cosines={name: p / n if n else 0.0 for name, p, n in zip(pairs, products, lengths, strict=True)},
-        shifted=tuple(name for name, number in told.items() if answers[number].virtual),
+        shifted=tuple(name for name, number in first.items() if answers[number].virtual),
     )
 
 

@@ -13,7 +13,7 @@ from smg.learner.configure import Tree, configuration, from_yaml, laid
 from smg.planning.facts import Facts
 from smg.planning.machine import Cost, cost_of, here
 
-MINUTES = 60.0  # a round, unless told
+MINUTES = 60.0  # a round, by default
 # Of the field around what is needed, by the number of sites looked at: the next patient's organ is larger, or lies
 # further out. Of the real prostate sites one alone needs 67 to 100 mm, all five 100 mm.
 ROOM = {1: 1.5, 2: 1.35}

@@ -219,7 +219,7 @@ def _shade(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
     if draw.hits("bias").any():
         reach = _each(draw.dials["bias"][:, 0].abs(), images)
         unit = unit * _factor(config.bias, reach * _smooth(draw.bias.to(images.device), images.shape[-1]))
-        unit = unit / unit.amax((1, 2, 3), keepdim=True).clamp_min(TINY)  # lest a large gain to a large power overflow
+        unit = unit / unit.amax((1, 2, 3), keepdim=True).clamp_min(TINY)  # or a large gain to a large power overflows
     unit = unit.pow(_each(_factor(config.gamma, draw.dials["gamma"][:, 0]), images))
     mean, deviation = _moments(images)
     new_mean, new_deviation = _moments(unit)

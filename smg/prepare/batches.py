@@ -121,7 +121,7 @@ class Iteration:
         return Batch("union", tuple(row for batch in batches for row in batch.rows), self)
 
     def split(self, *batches: Batch) -> tuple[Batch, Batch]:
-        """C cut at random into equal halves C_tr and C_te, anew in every iteration."""
+        """C cut at random into equal halves C_tr and C_te, again in every iteration."""
         rows = self.union(*batches).rows
         order = numpy_generator("split", self.seed, self.round, self.number).permutation(len(rows))
         half = len(rows) // 2

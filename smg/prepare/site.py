@@ -17,7 +17,7 @@ from smg.sites.formats import Array
 from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import LIMIT, Volume
 
-FAR = 2.0  # factor between a scan's pixels and the spacing from which a user is told
+FAR = 2.0  # factor between a scan's pixels and the spacing from which a line says so
 ROUNDING = 1e-6  # of the largest value: what the sums of a resized slice may be off by, and more
 
 

@@ -445,7 +445,7 @@ def _stopped(made: Learner, site: Site) -> None:
         raise Stopped("after one iteration")
 
     with pytest.raises(Stopped):
-        made.learn(site, told=stop)
+        made.learn(site, on_step=stop)
 
 
 def test_another_round_under_way_is_not_thrown_away(taught: Learner, data: Path) -> None:
@@ -731,7 +731,7 @@ def test_a_misfit_shows_before_a_round(data: Path, tmp_path: Path) -> None:
     small = {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]}
     made = learner(tmp_path / "model", network={"name": "SegResNet", "bottleneck": "nowhere", "arguments": small})
     with pytest.raises(SmgError, match="nowhere"):
-        made.learn(Site.find(data, "A"), told=lambda iteration, step: pytest.fail("it began"))
+        made.learn(Site.find(data, "A"), on_step=lambda iteration, step: pytest.fail("it began"))
 
 
 class Tokens(torch.nn.Module):
@@ -751,7 +751,7 @@ def test_features_without_a_place_show_before_a_round(data: Path, tmp_path: Path
     own = {"name": f"{__name__}:Tokens"}
     made = learner(tmp_path / "model", network=own, replay={"features": "foreground"})
     with pytest.raises(SmgError, match=r"puts out tokens.* replay\.features has to be everywhere"):
-        made.learn(Site.find(data, "A"), told=lambda iteration, step: pytest.fail("it began"))
+        made.learn(Site.find(data, "A"), on_step=lambda iteration, step: pytest.fail("it began"))
 
 
 def test_parts_are_counted_as_the_model_draws_them() -> None:

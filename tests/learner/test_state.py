@@ -366,7 +366,7 @@ def test_a_rounds_time_goes_on_counting_after_a_stop(data: Path, tmp_path: Path)
     stopped: list[int] = []
     learner = Learner.create(tmp_path / "model", config(method="jm"))
     with pytest.raises(Stopped):
-        learner.learn(Site.find(data, "A"), told=stop)
+        learner.learn(Site.find(data, "A"), on_step=stop)
     so_far = learner.store.resume()[1]["seconds"]  # type: ignore[index]
     assert so_far >= 0.06
-    assert learner.learn(Site.find(data, "A"), told=stop)["seconds"] >= so_far + 0.02
+    assert learner.learn(Site.find(data, "A"), on_step=stop)["seconds"] >= so_far + 0.02
