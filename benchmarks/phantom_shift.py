@@ -80,7 +80,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         if args.data is None:
-            from smg.sites.phantom import write_phantom_sites
+            from smg.phantom.phantom import write_phantom_sites
 
             began = time.perf_counter()
             write_phantom_sites(Path(made, "sites"), args.seed, letters=(args.source, *args.targets.split(",")))

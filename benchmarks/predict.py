@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smg.sites.phantom import PROTOCOLS, draw
+from smg.phantom.phantom import PROTOCOLS, draw
 from smg.sites.volume import Volume, write_volume
 
 SIZE, SLICES = 384, 20

@@ -97,7 +97,7 @@ def make_phantoms(
     channels: int = 1,
 ) -> None:
     """Draw phantom sites, with progress."""
-    from smg.sites.phantom import PROTOCOLS, SMALL, write_phantom_sites
+    from smg.phantom.phantom import PROTOCOLS, SMALL, write_phantom_sites
 
     letters = tuple(letters or PROTOCOLS)
     limit = subjects or (SMALL if small else 10**9)

@@ -1,1 +1,1 @@
-"""From files on disk to sites: volume files, folder layouts, checks, splits, phantom sites."""
+"""From files on disk to sites: volume files, folder layouts, checks and splits."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from smg.cli import main
-from smg.sites.phantom import write_phantom_sites
+from smg.phantom.phantom import write_phantom_sites
 from tests.conftest import write_site
 
 SMG = Path(sys.executable).with_name("smg")

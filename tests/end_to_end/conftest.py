@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import smg.bench.plan
-import smg.sites.phantom
+import smg.phantom.phantom
 from smg.bench.plan import Plan
 from tests.conftest import write_site
 
@@ -25,7 +25,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_site(tmp_path / "scans", 3)
     for mask in (tmp_path / "scans").glob("*_segmentation*"):
         mask.unlink()
-    monkeypatch.setattr(smg.sites.phantom, "SMALL", 3)
+    monkeypatch.setattr(smg.phantom.phantom, "SMALL", 3)
     monkeypatch.setattr(import_module("smg.cli.demo"), "SUBJECTS", 3)
     whole = smg.bench.plan.read_plan
 

@@ -97,8 +97,8 @@ ODD = [
 
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_phantom_masks_in_every_format_and_direction(tmp_path: Path, suffix: str) -> None:
+    from smg.phantom.phantom import PROTOCOLS, draw
     from smg.randomness import numpy_generator
-    from smg.sites.phantom import PROTOCOLS, draw
 
     mask = draw(PROTOCOLS["F"], numpy_generator("phantom", 0, 5, 0))[1].axial()
     square = np.ascontiguousarray(mask[:, : min(mask.shape[1:]), : min(mask.shape[1:])])

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from smg.sites.canvas import Array, Canvas, Grid, Part, Triple, implicit, meet, mirrored, smooth_noise, tube
+from smg.phantom.canvas import Array, Canvas, Grid, Part, Triple, implicit, meet, mirrored, smooth_noise, tube
 
 # Proton density, T1 and T2 (ms) at 3 T. Fat's T2 is the long one that a train of refocusing pulses gives it.
 TISSUES: dict[str, Triple] = {

@@ -17,9 +17,9 @@ from scipy import fft
 
 from smg.errors import SmgError
 from smg.files import write_json
+from smg.phantom.anatomy import DIFFUSION, Pelvis, Scene, depict, spin_echo
+from smg.phantom.canvas import Array, Grid, smooth_noise
 from smg.randomness import numpy_generator
-from smg.sites.anatomy import DIFFUSION, Pelvis, Scene, depict, spin_echo
-from smg.sites.canvas import Array, Grid, smooth_noise
 from smg.sites.nnunet import numbered, write_description
 from smg.sites.volume import Volume, write_volume
 

@@ -12,11 +12,11 @@ import pytest
 from scipy import ndimage
 
 from smg.errors import SmgError
+from smg.phantom.phantom import PROTOCOLS, draw, write_phantom_sites
 from smg.randomness import numpy_generator
 from smg.sites.check import check_sites
 from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites
-from smg.sites.phantom import PROTOCOLS, draw, write_phantom_sites
 from smg.sites.volume import Volume, read_volume
 
 
@@ -181,5 +181,5 @@ def test_phantoms_of_one_channel_are_not_mixed_with_those_of_two(two_channels: P
 
 
 def test_the_phantom_needs_no_torch() -> None:
-    code = "import sys, smg.sites.phantom; sys.exit('torch' in sys.modules)"
+    code = "import sys, smg.phantom.phantom; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

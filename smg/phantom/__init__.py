@@ -1,0 +1,1 @@
+"""Phantom sites: random pelves, drawn and scanned by six protocols, for demonstrations and tests without a download."""
