@@ -3,6 +3,7 @@
     data: path/to/sites                      # or --data
     order: [RUNMC, HCRUDB, UCL, BIDMC]       # one stream; several under `streams: {NAME: {order, unseen}}`
     unseen: HK
+    aliases: {RUNMC: [ISBI, SiteA]}          # other names of a site's folder; or a configuration that lists them
     methods: [finetune, jm, {name: sga adam, method: sga, options: {inner: adam}}]
     seeds: [0, 1, 2]
     part: test                               # what is evaluated; `validation` while settings are being chosen
@@ -24,10 +25,10 @@ from typing import Any
 from smg.errors import Misuse, SmgError
 from smg.learner.config import LearnerConfig
 from smg.learner.configure import Tree, configuration, from_yaml, laid, over, read_yaml, to_yaml
-from smg.sites.site import canonical
+from smg.sites.site import Aliases, canonical
 from smg.sites.split import PARTS, twice
 
-KEYS = ("data", "order", "unseen", "streams", "methods", "seeds", "part")
+KEYS = ("data", "order", "unseen", "streams", "aliases", "methods", "seeds", "part")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class PlannedRun:
     stream: StreamPlan
     config: LearnerConfig
     part: str
+    aliases: Aliases = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -72,7 +74,8 @@ class PlannedRun:
         settings = self.config.model_dump(mode="json", exclude={"method", "options", "seed"})
         method = {"name": self.name, "method": self.config.method, "options": self.config.options}
         told = {"order": list(self.stream.order), "unseen": self.stream.unseen, "methods": [method]}
-        return to_yaml(told | {"seeds": [self.seed], "part": self.part} | settings)
+        aliases = {"aliases": {site: list(names) for site, names in self.aliases.items()}} if self.aliases else {}
+        return to_yaml(told | {"seeds": [self.seed], "part": self.part} | aliases | settings)
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ class Plan:
     words: Tree = field(default_factory=dict)  # settings of the command line, over those of the file and its methods
     data: Path | None = None
     configured: Tree = field(default_factory=dict)  # the method and options of a configuration laid over it
+    aliases: Aliases = field(default_factory=dict)  # other names of its sites' folders
 
     def runs(self) -> list[PlannedRun]:
         """Seed by seed, so that the first seed's table is whole when the others are still to come."""
@@ -95,7 +99,7 @@ class Plan:
         if not self.methods:
             raise Misuse("no method is named: give --method NAME")
         return [
-            PlannedRun(name, stream_name, stream, self._configuration(made, seed), self.part)
+            PlannedRun(name, stream_name, stream, self._configuration(made, seed), self.part, self.aliases)
             for seed in self.seeds or (0,)
             for stream_name, stream in self.streams.items()
             for name, made in self.methods.items()
@@ -110,7 +114,9 @@ class Plan:
         return over(self.settings, method) | ({"seed": self.seeds[0]} if len(self.seeds) == 1 else {})
 
     def under(self, other: Plan) -> Plan:
-        """The plan with another's settings laid over it, and its method and seed where it names just one."""
+        """The plan with another's settings and aliases over it, and its method and seed where it names just one."""
+        if other.aliases:
+            return self.known_as(other.aliases).under(replace(other, aliases={}))
         seeds = other.seeds if len(other.seeds) == 1 else self.seeds
         if len(other.methods) != 1:
             methods = {name: laid(made, other.settings) for name, made in self.methods.items()}
@@ -120,6 +126,12 @@ class Plan:
         own: Tree = {key: whole.pop(key) for key in ("method", "options") if key in whole}
         whole.pop("seed", None)
         return replace(self, settings=whole, methods={name: own}, seeds=seeds, configured=own)
+
+    def known_as(self, aliases: Aliases) -> Plan:
+        """Return the plan with more aliases, and its streams under the names that these give their sites."""
+        every = {**self.aliases, **aliases}
+        streams = {name: stream_plan(stream.order, stream.unseen, every) for name, stream in self.streams.items()}
+        return replace(self, aliases=every, streams=streams)
 
     def only(
         self, streams: Iterable[str] | None = None, methods: Iterable[str] | None = None, seeds: Sequence[int] = ()
@@ -199,13 +211,17 @@ def _parsed(told: Tree, where: str, folder: Path | None) -> Plan:
     for name in twice(name for name, _ in named):
         raise SmgError(f"{where}: two methods are called {name!r}; give one of them another `name`")
     data = told.get("data")
+    aliases = _aliases(told.get("aliases") or {}, where, folder)
     plan = Plan(
-        streams={_folder_name(str(n), "stream", where): _stream(stream, where) for n, stream in streams.items()},
+        streams={
+            _folder_name(str(n), "stream", where): _stream(stream, where, aliases) for n, stream in streams.items()
+        },
         methods=dict(named),
         seeds=_seeds(told.get("seeds", [] if seed is None else [seed]), where),
         part=part,
         settings=settings,
         data=None if data is None else (folder or Path()) / str(data),
+        aliases=aliases,
     )
     try:
         configuration({key: value for key, value in settings.items() if key != "options"})  # those are a method's
@@ -221,19 +237,32 @@ def plain(method: str) -> str:
     return method.rpartition(":")[2]
 
 
-def stream_plan(order: Sequence[str], unseen: str | None) -> StreamPlan:
-    """A stream by its sites' names, under any of their aliases."""
+def stream_plan(order: Sequence[str], unseen: str | None, aliases: Aliases | None = None) -> StreamPlan:
+    """Return the stream of these sites, each under its own name where an alias was given."""
     if not order:
         raise Misuse("a stream has at least one site; give --order SITE,SITE,...")
-    return StreamPlan(tuple(canonical(site) for site in order), canonical(unseen) if unseen else None)
+    return StreamPlan(tuple(canonical(site, aliases) for site in order), canonical(unseen, aliases) if unseen else None)
 
 
-def _stream(told: Any, where: str) -> StreamPlan:
+def _aliases(given: Any, where: str, folder: Path | None) -> Aliases:
+    """Return the aliases of each site: listed here, or in another file or ready configuration that is named."""
+    if isinstance(given, str):
+        beside = (folder or Path()) / given
+        return read_plan(str(beside) if beside.is_file() else given).aliases
+    if not isinstance(given, dict) or not all(isinstance(names, list) for names in given.values()):
+        raise SmgError(f"{where}: aliases are `SITE: [OTHER NAME, ...]`, or the configuration that lists them")
+    aliases = {str(site): tuple(str(name) for name in names) for site, names in given.items()}
+    for name in twice(name.upper() for site, names in aliases.items() for name in (site, *names)):
+        raise SmgError(f"{where}: aliases: {name} stands for two sites; give it to one of them")
+    return aliases
+
+
+def _stream(told: Any, where: str, aliases: Aliases) -> StreamPlan:
     order = told.get("order") if isinstance(told, dict) else None
     if not isinstance(order, list) or not order or set(told) - {"order", "unseen"}:
         raise SmgError(f"{where}: a stream is `order: [SITE, SITE, ...]` and `unseen: SITE`")
     unseen = told.get("unseen")
-    return stream_plan([str(site) for site in order], None if unseen is None else str(unseen))
+    return stream_plan([str(site) for site in order], None if unseen is None else str(unseen), aliases)
 
 
 def _method(entry: Any, where: str) -> tuple[str, Tree]:

@@ -112,11 +112,10 @@ def replay_show(model: Model, as_json: Json = False) -> None:
 def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]) -> None:
     """Remove a site's exemplars for good, and note it in the history."""
     from smg.learner.learner import Learner
-    from smg.sites.site import canonical
 
-    count = Learner(model).drop(canonical(site))
+    count = Learner(model).drop(site)
     print(
-        f"{count} exemplars of {canonical(site)} and its sentinels removed; "
+        f"{count} exemplars of {site} and its sentinels removed; "
         "whether later rounds forget it can no longer be measured"
     )
 

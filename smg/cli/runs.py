@@ -111,7 +111,7 @@ def bench(
     folder = out or Path("runs") / Path(grid).stem
     options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
     where = _data(plan, data)
-    sites = find_sites(where)
+    sites = find_sites(where, plan.aliases)
     for stream in plan.streams.values():
         _those_of(stream, sites, where)
     work = Bench(plan, folder, where, workers or len(gpus()) or cores(), threads or 0, options)
@@ -140,7 +140,9 @@ def _plan(
     for config in configs or []:
         plan = plan.under(read_plan(config))
     if order:
-        plan = replace(plan, streams={"stream": stream_plan(_list(order) or [], unseen and unseen.strip())})
+        plan = replace(
+            plan, streams={"stream": stream_plan(_list(order) or [], unseen and unseen.strip(), plan.aliases)}
+        )
     elif unseen:
         raise Misuse("--unseen goes with --order SITE,SITE,...")
     elif not plan.streams:
@@ -192,7 +194,7 @@ def _run(
 
     if (out / "model.json").exists():
         raise SmgError(f"{out}: is a model; give the run another folder")
-    sites = _those_of(planned.stream, find_sites(data), data)
+    sites = _those_of(planned.stream, find_sites(data, planned.aliases), data)
     splits = {n: given_split(site, load_splits(split), split) for n, site in sites.items()} if split else None
     config = planned.config
     events = [to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard and first_process() else []

@@ -86,11 +86,14 @@ def contours(
 
     `data` is the folder of sites that the run was made from. The masks are those that the results were measured on.
     """
+    from smg.bench.plan import read_plan
     from smg.learner.learner import Learner
     from smg.sites.layouts import find_sites
 
+    run = run_folder / "run.yaml"
+    aliases = read_plan(str(run)).aliases if run.is_file() else {}
     wanted = list(evaluated_cases(run_folder, site) if cases is None else cases)
-    found = pick(find_sites(data), site, data)
+    found = pick(find_sites(data, aliases), site, data)
     there = {subject.case for subject in found.subjects}
     for case in wanted:
         if case not in there:

@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeVar
 from smg.errors import SmgError
 from smg.sites.formats import SUFFIXES
 from smg.sites.nnunet import numbered, read_description, split_case
-from smg.sites.site import Fault, Site, Subject, canonical
+from smg.sites.site import Aliases, Fault, Site, Subject, canonical
 from smg.sites.tables import channel_columns, listed_path, read_rows
 from smg.sites.volume import is_scan, scan_suffix
 
@@ -49,13 +49,13 @@ class Image(NamedTuple):
     path: Path
 
 
-def find_sites(path: Path) -> dict[str, Site]:
-    """Return every site at `path`, by name, in the order of names."""
+def find_sites(path: Path, aliases: Aliases | None = None) -> dict[str, Site]:
+    """Return every site at `path`, by name, in the order of names; `aliases` lists other names of each site."""
     try:
         if path.is_file():
-            sites = _from_csv(path)
+            sites = _from_csv(path, aliases)
         elif path.is_dir():
-            sites = _in_folder(path)
+            sites = _in_folder(path, aliases)
         else:
             raise SmgError(f"{path}: no such file or folder")
     except OSError as error:
@@ -68,24 +68,24 @@ def find_sites(path: Path) -> dict[str, Site]:
     by_name: dict[str, Site] = {}
     for site in sites:
         if site.name in by_name:
-            raise SmgError(f"{path}: two of its folders are site {site.name} (one under another name); keep one")
+            raise SmgError(f"{path}: two of its folders are site {site.name}, one by an alias; keep one of them")
         by_name[site.name] = site
     return by_name
 
 
-def _in_folder(path: Path) -> list[Site]:
+def _in_folder(path: Path, aliases: Aliases | None) -> list[Site]:
     """Return the folder as a site if it holds subjects, else the sites in its folders, else a site of faults alone."""
-    here = _from_folder(path)
+    here = _from_folder(path, aliases)
     named = any((path / images).is_dir() for images in ("imagesTr", "images"))  # a site, even if every case has a fault
     if here and (here.subjects or (named and here.faults)):
         return [here]
     below = [p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith(".")]
-    return [site for p in below if (site := _from_folder(p))] or ([here] if here else [])
+    return [site for p in below if (site := _from_folder(p, aliases))] or ([here] if here else [])
 
 
-def _from_folder(folder: Path) -> Site | None:
+def _from_folder(folder: Path, aliases: Aliases | None) -> Site | None:
     """Return the site in this folder, or None if there is no scan in it."""
-    name = canonical(Path(os.path.abspath(folder)).name)  # the name of a link, not of its target
+    name = canonical(Path(os.path.abspath(folder)).name, aliases)  # the name of a link, not of its target
     if (folder / "imagesTr").is_dir():
         return _from_nnunet(name, folder)
     for labels in ("labels", "masks"):
@@ -134,7 +134,7 @@ def _unnamed(numbers: set[str]) -> Channels:
     return {key: key for key in keys} if len(keys) > 1 else dict.fromkeys(keys or [missing], "image")
 
 
-def _from_csv(path: Path) -> list[Site]:
+def _from_csv(path: Path, aliases: Aliases | None) -> list[Site]:
     """Return the sites of a CSV file: one row a subject, relative paths from the file's own folder."""
     if path.suffix.lower() != ".csv":
         raise SmgError(f"{path}: neither a folder of sites nor a .csv file; give one of them")
@@ -145,7 +145,7 @@ def _from_csv(path: Path) -> list[Site]:
         for column in ("image", "mask"):
             if not row[column]:
                 raise SmgError(f"{path}: line {line} has no {column}; fill in the cell or remove the row")
-        name = canonical(row.get("site") or path.stem)
+        name = canonical(row.get("site") or path.stem, aliases)
         image, mask = listed_path(path, row["image"]), listed_path(path, row["mask"])
         case = row.get("case") or case_of(image)
         if not row.get("case") and (name, case) in lines:

@@ -1,27 +1,23 @@
-"""A site and its subjects, and what can be wrong with them."""
+"""Sites, their subjects and their faults."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from smg.errors import SmgError
 
-# The folders of the multi-site prostate data set go by several names; one site, one name.
-ALIASES = {
-    "RUNMC": ("ISBI", "SITEA"),
-    "BMC": ("ISBI_1.5", "SITEB"),
-    "HCRUDB": ("I2CVB", "SITEC"),
-    "UCL": ("SITED",),
-    "BIDMC": ("SITEE",),
-    "HK": ("SITEF",),
-}
-_KNOWN = {alias: name for name, aliases in ALIASES.items() for alias in (name, *aliases)}
+Aliases = Mapping[str, Sequence[str]]  # a site's name -> other names of its folder, in any case of letters
 
 
-def canonical(name: str) -> str:
-    """Return a site's name: `ISBI`, `SiteA` and `runmc` are all `RUNMC`; any other name is itself."""
-    return _KNOWN.get(name.upper(), name)
+def canonical(name: str, aliases: Aliases | None = None) -> str:
+    """Return the site's name that `name` is an alias of; a name without an entry is returned as it is.
+
+    With `{"RUNMC": ["ISBI", "SiteA"]}`, the names `ISBI`, `sitea` and `runmc` all give `RUNMC`.
+    """
+    known = {alias.upper(): site for site, others in (aliases or {}).items() for alias in (site, *others)}
+    return known.get(name.upper(), name)
 
 
 @dataclass(frozen=True)
@@ -40,12 +36,13 @@ class Subject:
 
     @property
     def identity(self) -> str:
+        """Return `SITE/CASE`."""
         return f"{self.site}/{self.case}"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of a subject: one sentence, and the file it is about."""
+    """A fault of a subject: the file, and the reason in one sentence."""
 
     site: str
     subject: str
@@ -62,25 +59,27 @@ class Site:
 
     name: str
     subjects: tuple[Subject, ...]
-    faults: tuple[Fault, ...] = ()  # seen in the layout alone: an image without a mask, or the reverse
+    faults: tuple[Fault, ...] = ()  # those the layout shows, such as an image without a mask
     label_values: frozenset[int] | None = field(default=None, repr=False)  # as the data set's description lists them
     channels: tuple[str, ...] = ("image",)  # their names, in the order of a subject's images
 
     @classmethod
-    def find(cls, path: str | Path, name: str | None = None) -> Site:
-        """Return the site at `path` (a folder or a CSV file); `name` picks one where there are several."""
+    def find(cls, path: str | Path, name: str | None = None, aliases: Aliases | None = None) -> Site:
+        """Return the site at `path` (a folder or a CSV file); `name` picks one where there are several.
+
+        `aliases` lists other names of each site: `{"RUNMC": ["ISBI"]}` makes a folder `ISBI` site `RUNMC`.
+        """
         from smg.sites.layouts import find_sites
 
-        sites = find_sites(Path(path))
+        sites = find_sites(Path(path), aliases)
         if name is not None:
-            return pick(sites, name, Path(path))
+            return pick(sites, name, Path(path), aliases)
         if len(sites) > 1:
             raise SmgError(f"{path}: holds {len(sites)} sites ({', '.join(sites)}); name one of them (--site)")
         return next(iter(sites.values()))
 
     def called(self, name: str) -> Site:
-        """Return the site under another name: the folders of two hospitals may have the same name."""
-        name = canonical(name)
+        """Return the site under another name, for hospitals whose folders have the same name."""
         return replace(
             self,
             name=name,
@@ -93,8 +92,9 @@ class Site:
         return replace(self, subjects=tuple(s for s in self.subjects if s.case in cases), faults=())
 
 
-def pick(sites: dict[str, Site], name: str, where: Path) -> Site:
-    """Return the site of that name or alias; `where` is named in the error."""
-    if canonical(name) not in sites:
-        raise SmgError(f"{where}: no site {name!r} there; it holds {', '.join(sites)}")
-    return sites[canonical(name)]
+def pick(sites: dict[str, Site], name: str, where: Path, aliases: Aliases | None = None) -> Site:
+    """Return the site of that name or alias; `where` is the path that the error names."""
+    wanted = canonical(name, aliases)
+    if wanted not in sites:
+        raise SmgError(f"{where}: no site {name!r} there; name one of {', '.join(sites)}")
+    return sites[wanted]

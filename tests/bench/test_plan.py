@@ -13,6 +13,7 @@ from smg.learner.configure import configuration
 
 GRID = """
 data: sites
+aliases: prostate-sites
 streams:
   there: {order: [SiteA, C], unseen: isbi_1.5}
   back: {order: [C, RUNMC]}
@@ -49,6 +50,26 @@ def test_one_run_written_down_makes_the_same_run(tmp_path: Path) -> None:
         (again,) = read_plan(write(tmp_path, run.as_file())).runs()
         assert again.config == run.config
         assert (again.name, again.stream, again.part) == (run.name, run.stream, run.part)
+        assert again.aliases == run.aliases  # so that a worker finds the site's folder
+
+
+def test_aliases_name_the_sites_of_a_stream_and_come_from_a_file_too(tmp_path: Path) -> None:
+    stream = "order: [SiteA, ISBI, mine]\nunseen: sitef"
+    assert read_plan(write(tmp_path, stream)).streams["stream"] == stream_plan(["SiteA", "ISBI", "mine"], "sitef")
+    (tmp_path / "hospitals.yaml").write_text("aliases: {North: [ISBI], South: [SiteF, Mine]}")
+    plan = read_plan(write(tmp_path, f"{stream}\naliases: hospitals.yaml"))
+    assert plan.streams["stream"] == stream_plan(["SiteA", "North", "South"], "South")
+    laid = read_plan(write(tmp_path, stream)).under(read_plan("prostate-sites"))
+    assert laid.streams["stream"] == stream_plan(["RUNMC", "RUNMC", "mine"], "HK")
+    assert {run.aliases["BMC"] for run in laid.only(methods=["jm"]).runs()} == {("ISBI_1.5", "SiteB")}
+
+
+def test_the_prostate_configurations_know_the_folders_names_in_other_copies_of_the_data() -> None:
+    aliases = read_plan("prostate-sites").aliases
+    assert set(aliases) == {"RUNMC", "BMC", "HCRUDB", "UCL", "BIDMC", "HK"}
+    for name in ready():
+        if name.startswith("prostate-"):
+            assert read_plan(name).aliases == aliases
 
 
 def test_what_the_command_line_says_is_over_the_file_and_its_methods(tmp_path: Path) -> None:
@@ -161,6 +182,9 @@ def test_the_paper_s_configuration_is_the_paper_s() -> None:
         ("methods: [{method: jm, seed: 7}]", "a method has no seed of its own"),
         ("streams: {a: {order: [A, B]}}\nunseen: C", "`unseen` goes with `order`"),
         ("1: 2", "no setting 1; `smg settings` lists them"),
+        ("aliases: [ISBI]", r"aliases are `SITE: \[OTHER NAME, ...\]`"),
+        ("aliases: {A: ISBI}", r"aliases are `SITE: \[OTHER NAME, ...\]`"),
+        ("aliases: {A: [X], B: [x]}", "X stands for two sites"),
         ("network: {8: 3}", "no setting 'network.8'"),
     ],
 )

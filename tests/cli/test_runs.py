@@ -71,7 +71,11 @@ def test_validation_parts_can_be_judged_by(desk: Path) -> None:
 
 
 def test_a_bench_ends_with_the_table_in_every_form(desk: Path) -> None:
-    lines = ["order: [A, B]", "unseen: C", "methods: [finetune, sga+c]", "seeds: [0, 1]", "data: sites"]
+    (desk / "copy").mkdir()
+    for folder, site in (("A", "A"), ("North", "B"), ("C", "C")):
+        (desk / "copy" / folder).symlink_to(desk / "sites" / site)
+    lines = ["order: [A, B]", "unseen: C", "methods: [finetune, sga+c]", "seeds: [0, 1]", "data: copy"]
+    lines += ["aliases: {B: [north]}"]  # the workers have to find that folder too
     lines += ["iterations: 9", "batch: 2", "preparation: {size: 16}", "network: {width: 4, depth: 1}"]
     (desk / "grid.yaml").write_text("\n".join(lines))
     result = smg("bench", "grid.yaml", "--seeds", "0", "--iterations", "2", cwd=desk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_data_without_the_tested_cases_is_refused(bench: tuple[Path, Path], tmp_
         contours(folder / "sga+c", data, "Z", (1,))
     with pytest.raises(SmgError, match="smg run"):
         contours(tmp_path, data, "A", (1,))
+
+
+def test_a_site_is_found_by_the_aliases_of_its_run(bench: tuple[Path, Path], tmp_path: Path) -> None:
+    data, folder = bench
+    run = tmp_path / "run"
+    shutil.copytree(folder / "finetune", run)
+    (run / "run.yaml").write_text("aliases: {A: [North]}")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "North").symlink_to(data / "A")
+    assert {seen.site for seen in contours(run, tmp_path / "data", "A", (1,))} == {"A"}
 
 
 def test_the_box_holds_the_gland(bench: tuple[Path, Path]) -> None:
