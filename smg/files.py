@@ -1,14 +1,14 @@
-"""Writing a file so that it is there whole or not at all, and a folder that one process has to itself."""
+"""Atomic writes, lines appended safely, and folders that one process at a time may use."""
 
 from __future__ import annotations
 
-import fcntl
 import glob
 import json
 import os
 import secrets
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,14 +19,14 @@ from smg.errors import SmgError
 
 @contextmanager
 def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
-    """A temporary path beside `path`; when the block ends well it takes the place of `path`.
+    """Yield a temporary path beside `path`, and move it to `path` when the block ends without an error.
 
-    It is flushed to disk first, unless it is only a cache (`durable=False`), which a power failure may take.
+    The file is flushed to disk first. With `durable=False` it is not: a cache may be lost in a power failure.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
     try:
-        temporary.touch(exist_ok=False)  # not tempfile's: it would hide the file from the user's group
+        temporary.touch(exist_ok=False)  # not tempfile's, which would hide the file from the user's group
         yield temporary
         if durable:
             with temporary.open("rb+") as file:
@@ -35,7 +35,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         if durable:
             sync_folder(path.parent)
     except OSError as error:
-        if error.filename in (None, str(temporary)):  # a full disk does not say whose write it refused
+        if error.filename in (None, str(temporary)):  # an error of a full disk names no file
             error.filename = str(path)
         raise
     finally:
@@ -44,7 +44,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """A disk that is full or may not be written: one line, with the file; `path`, where the system names none."""
+    """Turn an OSError of the block into one line that names the file; `path` where the error names none."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def naming(path: Path) -> Iterator[None]:
 
 @contextmanager
 def folder_in(parent: Path) -> Iterator[Path]:
-    """A temporary folder, for files that are made whole there and then moved; it is gone when the block ends."""
+    """Yield a temporary folder in `parent`, for files that are moved when complete; remove it after the block."""
     folder = _beside(parent / "writing")
     folder.mkdir()
     try:
@@ -63,7 +63,7 @@ def folder_in(parent: Path) -> Iterator[Path]:
 
 
 def _beside(path: Path) -> Path:
-    """A name beside `path` that tells whose it is; what a killed process of this machine has left so named goes."""
+    """Return a new name beside `path` that holds host and process; remove what dead processes of this host left."""
     ours = f".{path.name}-{socket.gethostname()}-"
     for left in path.parent.glob(f"{glob.escape(ours)}*-*"):
         process = left.name.split("-")[-2]
@@ -76,17 +76,38 @@ def _beside(path: Path) -> Path:
 
 
 def _alive(process: int) -> bool:
+    """Return whether a process of this host is running."""
+    if sys.platform == "win32":
+        return _alive_on_windows(process)
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # it runs, under another user
         return True
     return True
 
 
+def _alive_on_windows(process: int) -> bool:
+    """Return whether a process is running; on Windows `os.kill(process, 0)` would send it Ctrl-C."""
+    import ctypes
+
+    synchronize, access_denied, still_running = 0x00100000, 5, 0x102  # of winnt.h and winerror.h
+    kernel = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined]
+    kernel.OpenProcess.restype = ctypes.c_void_p
+    handle = kernel.OpenProcess(synchronize, False, process)
+    if not handle:
+        return bool(ctypes.get_last_error() == access_denied)  # type: ignore[attr-defined]
+    try:
+        return bool(kernel.WaitForSingleObject(ctypes.c_void_p(handle), 0) == still_running)
+    finally:
+        kernel.CloseHandle(ctypes.c_void_p(handle))
+
+
 def sync_folder(folder: Path) -> None:
-    """Flush a folder, so that a rename in it outlives a power failure."""
+    """Flush a folder to disk, so that a rename in it survives a power failure."""
+    if sys.platform == "win32":  # where a folder cannot be opened, and NTFS journals renames
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -95,12 +116,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, value: object) -> None:
+    """Write a value as indented JSON with sorted keys, whole or not at all."""
     with naming(path), replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
 def append_line(path: Path, value: object, durable: bool = False) -> None:
-    """Add a JSON object to a file of lines, on a line of its own even where a crash has cut the last one short."""
+    """Append a JSON object to a file of lines, on a line of its own even where a crash has cut the last line."""
     with naming(path), path.open("ab+") as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
@@ -112,7 +134,10 @@ def append_line(path: Path, value: object, durable: bool = False) -> None:
 
 
 def safetensors_header(path: Path) -> tuple[dict[str, Any], dict[str, str], int]:
-    """What a safetensors file says of its arrays, its metadata, and where the arrays begin; no array is read."""
+    """Return a safetensors file's entry for each array, its metadata, and the byte where arrays begin.
+
+    No array is read. Raises ValueError where the file is shorter or longer than its header says.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -125,35 +150,61 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], dict[str, str], int]
     return head, metadata, 8 + length
 
 
-def left_alone(folder: Path) -> bool:
-    """Whether no process of this machine works in a folder, by what its lock says: to ask the lock would take it."""
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process alone; raise an error that names the process which holds it already.
+
+    `FOLDER/lock` names the holder and is emptied at the end. The system releases the lock of a process that dies, in
+    whatever way, and a forked child does not inherit it.
+    """
+    from filelock import FileLock, Timeout  # here, since it takes as long to import as the rest of this module
+
+    path = folder / "lock"
+    held: list[int] = []  # the lock file's descriptor
+    # No fallback where a file system cannot lock: a lock by a file's existence would outlive its holder.
+    lock = FileLock(
+        path, blocking=False, thread_local=False, fallback_to_soft=False, preserve_lock_file=True,
+        on_acquired=held.append,
+    )  # fmt: skip
+    with naming(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+        except Timeout:
+            holder = _holder(path).strip() or "another process"
+            raise SmgError(f"{folder}: in use by {holder}; wait for it, or give another folder") from None
     try:
-        words = (folder / "lock").read_text().split()
+        with naming(path):
+            os.ftruncate(held[0], 0)
+            # The lock on Windows is on the first byte, which no other process can then read.
+            os.write(held[0], f"\nprocess {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield
+    finally:  # also after an error in the block, which the process may survive
+        try:
+            os.ftruncate(held[0], 0)
+        finally:
+            lock.release()
+
+
+def left_alone(folder: Path) -> bool:
+    """Return whether no process of this host uses a folder, as its lock file says; taking the lock would disturb.
+
+    An empty lock file was left by a process that ended well. A holder on another host counts as running.
+    """
+    try:
+        words = _holder(folder / "lock").split()
     except OSError:
         return False
     if len(words) != 4 or words[3] != socket.gethostname():
-        return not words  # whoever left in peace has emptied it; of another machine nothing is known
+        return not words
     return not (words[1].isdigit() and _alive(int(words[1])))
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the system lets go of the lock when its holder dies, however it dies."""
-    path = folder / "lock"
-    with naming(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+")
-    with file:
+def _holder(path: Path) -> str:
+    """Return what a lock file says of its holder: `process 123 on HOST`, or nothing."""
+    with path.open("rb", buffering=0) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise SmgError(f"{folder}: in use by {holder}; wait for it, or give another folder") from None
-        with naming(path):
-            file.truncate(0)
-            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-        try:
-            yield
-        finally:  # also where the process lives on after a fault
-            file.truncate(0)
+            return file.read().decode(errors="replace")
+        except PermissionError:  # Windows: the first byte is locked
+            file.seek(1)
+            return file.read().decode(errors="replace")

@@ -1,12 +1,14 @@
-"""A file is there whole or not at all."""
+"""Files are written whole or not at all, and one process at a time holds a folder."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import signal
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from smg.errors import SmgError
 from smg.files import append_line, folder_in, left_alone, locked, replacing, write_json
 
 
-def test_it_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
+def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.json"
     write_json(path, {"b": 1})
     write_json(path, {"b": 2})
@@ -32,7 +34,7 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_line_cut_short_swallows_no_other(tmp_path: Path) -> None:
+def test_a_line_cut_short_loses_no_other_line(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     append_line(path, 1)
     append_line(path, {"b": 2})
@@ -42,7 +44,7 @@ def test_a_line_cut_short_swallows_no_other(tmp_path: Path) -> None:
     assert path.read_text().splitlines() == ["1", '{"b": ', "3", "4"]
 
 
-def test_a_failure_names_the_file_and_not_the_one_that_was_to_take_its_place(tmp_path: Path) -> None:
+def test_a_failure_names_the_file_and_not_the_temporary_one(tmp_path: Path) -> None:
     (tmp_path / "folder.json").mkdir()
     with pytest.raises(SmgError, match=f"^{tmp_path}/folder.json: "):
         write_json(tmp_path / "folder.json", {})
@@ -57,7 +59,7 @@ def test_permissions_are_the_users(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == 0o640
 
 
-def test_what_the_dead_left_is_swept_and_what_the_living_write_is_not(tmp_path: Path) -> None:
+def test_temporary_files_of_dead_processes_are_removed_and_those_of_running_ones_kept(tmp_path: Path) -> None:
     path = tmp_path / "a-b.json"
     with replacing(path) as temporary:
         dead = subprocess.Popen(["true"])
@@ -81,16 +83,55 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    told = "{}: No space left on device; nothing was lost"
     monkeypatch.setattr(Path, "touch", full)
-    with pytest.raises(SmgError, match=told.format("a.json")):
+    with pytest.raises(SmgError, match=r"a\.json: No space left on device"):
         write_json(tmp_path / "a.json", 1)
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(SmgError, match=told.format("lock")), locked(tmp_path):
-        pytest.fail("it was locked")
+    with pytest.raises(SmgError, match=r"lock: No space left on device"), locked(tmp_path):
+        pytest.fail("the folder was locked")
     monkeypatch.undo()
+    with locked(tmp_path):  # the failure has released it
+        pass
+
+
+def test_an_error_releases_the_lock_and_empties_its_file(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), locked(tmp_path):
         assert 1 / 0
-    assert left_alone(tmp_path)  # though this process lives on
-    with locked(tmp_path):  # nobody has it
-        pass
+    assert (tmp_path / "lock").read_bytes() == b""
+    assert left_alone(tmp_path)  # though this process is still running
+
+
+def test_a_second_holder_is_refused_with_the_first_ones_name(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        with pytest.raises(SmgError, match=f"process {os.getpid()} on "), locked(tmp_path):
+            pytest.fail("the folder was locked twice")
+        assert not left_alone(tmp_path)  # the refused one has not emptied the file
+
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from smg.files import locked
+with locked(Path(sys.argv[1])):
+    if os.fork():
+        print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_killed_holder_holds_nothing_even_where_its_child_lives_on(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(SmgError, match=f"process {holder.pid} on "), locked(tmp_path):
+            pytest.fail("the folder was locked twice")
+        holder.kill()
+        holder.wait()
+        assert left_alone(tmp_path)
+        with locked(tmp_path):
+            pass
+    finally:
+        os.killpg(holder.pid, signal.SIGKILL)  # its child
