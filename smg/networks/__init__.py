@@ -1,6 +1,6 @@
-"""Networks by name, their bottleneck's features, and the loss.
+"""Networks by name, the features of their bottleneck, and the loss.
 
-The configuration costs nothing to import; what needs torch is imported when it is first asked for.
+The configuration is cheap to import. Whatever needs torch is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A network from its name: the paper's U-Net, any 2-D network of MONAI, or the user's own module."""
+"""Build a network from its name: the paper's U-Net, a 2-D network of MONAI, or the user's own module."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from smg.randomness import torch_generator
 
 
 def build_network(network: NetworkConfig | nn.Module, seed: int = 0) -> nn.Module:
-    """The network with fresh weights, a function of the seed alone; a module is taken as it is, weights and all."""
+    """Return the network with weights that depend on the seed alone; a module is used as it is, with its weights."""
     if isinstance(network, nn.Module):
         return network if isinstance(network, UNet | MainOutput) else MainOutput(network)
     with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed, which would also reseed the GPUs, and they are not restored here.
+        # Not torch.manual_seed: it would also reseed the GPUs, which are not restored here.
         torch.default_generator.manual_seed(torch_generator("network", seed).initial_seed())
         return _construct(network)
 
 
 def check_network(network: nn.Module, images: Tensor) -> str:
-    """One pass over images like those to come, so that a misfit shows before training; the bottleneck's name."""
+    """Run one pass over images like those of training, so that a misfit shows early; return the bottleneck's name."""
     try:
         name = find_bottleneck(network, images)
         bottleneck_features(network, images, name)
@@ -41,12 +41,15 @@ def check_network(network: nn.Module, images: Tensor) -> str:
     except Exception as error:
         size = "x".join(map(str, images.shape[-2:]))
         inner = network.network if isinstance(network, MainOutput) else network
-        raise SmgError(f"network {type(inner).__name__} fails on slices of {size}: {_first_line(error)}") from error
+        raise SmgError(
+            f"network {type(inner).__name__} fails on slices of {size}: {_first_line(error)}; "
+            "change preparation.size, or the network's arguments"
+        ) from error
     return name
 
 
 class MainOutput(nn.Module):
-    """Any network, answering with one tensor of logits even where it was made for deep supervision."""
+    """Wrap a network so that it returns one tensor of logits, also where it has several outputs (deep supervision)."""
 
     def __init__(self, network: nn.Module, classes: int | None = None, bottleneck: str | None = None) -> None:
         super().__init__()
@@ -55,21 +58,23 @@ class MainOutput(nn.Module):
         self.named_bottleneck = bottleneck and f"network.{bottleneck}"
 
     def forward(self, images: Tensor) -> Tensor:
+        """Return the logits of the network's finest output."""
         name = type(self.network).__name__
         logits = _main(self.network(images), images)
         if logits is None:
             size = ", ".join(map(str, images.shape[-2:]))
-            raise SmgError(f"network {name} does not answer with logits [batch, classes, {size}]")
+            raise SmgError(f"network {name} returns no logits [batch, classes, {size}]; return them, or use another")
         if self.classes not in (None, logits.shape[1]):
             raise SmgError(
-                f"network {name} answers with {logits.shape[1]} channels where {self.classes} classes are wanted"
+                f"network {name} returns {logits.shape[1]} channels for {self.classes} classes; "
+                "set its number of output channels"
             )
         return logits
 
 
 def _main(output: Any, images: Tensor) -> Tensor | None:
-    """The finest of a network's outputs: one of the image's size, and of several such the last and so the deepest."""
-    if isinstance(output, Mapping):  # torchvision's habit
+    """Return the output that has the images' size, the last of several; None if there is none."""
+    if isinstance(output, Mapping):  # as torchvision's networks return
         output = output.get("out")
     if isinstance(output, Tensor) and output.ndim == 5:  # MONAI's DynUNet stacks its heads, the main one first
         output = output[:, 0]
@@ -79,6 +84,7 @@ def _main(output: Any, images: Tensor) -> Tensor | None:
 
 
 def _construct(config: NetworkConfig) -> nn.Module:
+    """Return the configured network, with weights from torch's global generator."""
     if config.name == "unet":
         unet = UNet(config.channels, config.classes, config.width, config.depth, config.norm, config.dropout)
         unet.named_bottleneck = config.bottleneck or unet.named_bottleneck
@@ -89,52 +95,67 @@ def _construct(config: NetworkConfig) -> nn.Module:
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     unknown = [name for name in config.arguments if name not in taken]
     if unknown and not takes_any:
-        raise SmgError(f"network {config.name} takes no argument {unknown[0]!r}{_meant(unknown[0], taken)}")
+        raise SmgError(f"network {config.name}: no argument {unknown[0]!r}{_meant(unknown[0], taken)}")
     arguments = {name: value for name, value in given.items() if name in taken or takes_any} | config.arguments
     try:
         network = factory(**arguments)
-    except Exception as error:  # Whatever a constructor raises here, it is about arguments the user wrote.
-        raise SmgError(f"network {config.name} cannot be built: {_first_line(error)}") from error
+    except Exception as error:  # whatever a constructor raises here concerns arguments that the user wrote
+        raise SmgError(
+            f"network {config.name} cannot be built: {_first_line(error)}; change network.arguments"
+        ) from error
     if not isinstance(network, nn.Module):
-        raise SmgError(f"network {config.name} made a {type(network).__name__}, not a torch.nn.Module")
+        raise SmgError(f"network {config.name} returned a {type(network).__name__}: it has to return a torch.nn.Module")
     return MainOutput(network, config.classes, config.bottleneck)
 
 
 def _monai(name: str) -> Callable[..., Any]:
-    from monai.networks import nets  # Here, for it takes 2.7 s.
+    """Return the class of that name in monai.networks.nets."""
+    try:
+        from monai.networks import nets  # here, since it takes 2.7 s
+    except ModuleNotFoundError as error:
+        if error.name != "monai":
+            raise
+        raise SmgError(
+            f"network {name}: it is not unet, and MONAI is not installed; "
+            "`pip install 'smg-learning[monai]'` adds MONAI's networks"
+        ) from None
 
     known = {key: value for key, value in vars(nets).items() if callable(value) and not key.startswith("_")}
     if name not in known:
         meant = _meant(name, [*known, "unet"])
-        raise SmgError(f"no network is called {name!r}: neither unet nor a class of MONAI{meant}")
+        raise SmgError(f"no network {name!r}: it is neither unet nor a class of MONAI{meant}")
     return known[name]
 
 
 def _own(path: str) -> Callable[..., Any]:
+    """Return the factory that `package.module:factory` names."""
     module, _, attribute = path.partition(":")
-    if module.partition(".")[0] in sys.stdlib_module_names:  # a model from elsewhere must not run what it likes
-        raise SmgError(f"network {path}: Python's own library has no networks")
+    if module.partition(".")[0] in sys.stdlib_module_names:  # a model from another hospital must not run os.system
+        raise SmgError(f"network {path}: Python's standard library has no networks; name a module of your own")
     try:
         factory = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise SmgError(f"network {path} cannot be imported: {error}") from error
+        raise SmgError(f"network {path} cannot be imported: {error}; install it, or correct the name") from error
     if not callable(factory):
-        raise SmgError(f"network {path} is a {type(factory).__name__}, not a class or function that makes one")
+        raise SmgError(f"network {path} is a {type(factory).__name__}: name a class or function that returns a network")
     return factory
 
 
 def _parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return a factory's parameters by name; none where it does not list them."""
     try:
         return inspect.signature(factory).parameters
-    except ValueError:  # Some that are written in C do not tell.
+    except ValueError:  # some callables written in C have no signature
         return {}
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message, or its type where the message is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _meant(word: str, known: Any) -> str:
+    """Return `; did you mean ...?` with the known names closest to a word, or nothing."""
     by_lower = {name.lower(): name for name in known}
     close = get_close_matches(word.lower(), by_lower, n=3)
     return f"; did you mean {' or '.join(by_lower[name] for name in close)}?" if close else ""

@@ -1,4 +1,4 @@
-"""The bottleneck's features, of any network: what tells one slice from another when exemplars are chosen."""
+"""Features from the bottleneck of any network; exemplars are chosen by them."""
 
 from __future__ import annotations
 
@@ -15,31 +15,34 @@ from smg.errors import SmgError
 
 
 def bottleneck_features(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
-    """The bottleneck's feature map averaged over space, [B, F]; `name` spares finding the bottleneck again."""
+    """Return the bottleneck's feature map averaged over space, [B, F]; `name` saves finding the bottleneck."""
     return means_of(bottleneck_moments(network, images, name))
 
 
 def means_of(moments: Tensor) -> Tensor:
-    """Of moments [..., 2F] the averages alone, [..., F]."""
+    """Return the averages [..., F] of moments [..., 2F]."""
     return moments[..., : moments.shape[-1] // 2]
 
 
 def bottleneck_moments(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
-    """The average and the standard deviation over space of each of the bottleneck's features, [B, 2F]."""
+    """Return the average and the standard deviation over space of each feature of the bottleneck, [B, 2F]."""
     name = name or find_bottleneck(network, images)
     return _moments(_output_of(network, images, name))
 
 
 def bottleneck_map(network: nn.Module, images: Tensor, name: str | None = None) -> Tensor:
-    """The bottleneck's feature map itself, [B, F, h, w]."""
+    """Return the bottleneck's feature map, [B, F, h, w]."""
     name = name or find_bottleneck(network, images)
     output = _output_of(network, images, name)
     if output.ndim == 4:
         return output
-    raise SmgError(f"bottleneck {name} puts out tokens, which have no place: replay.features has to be everywhere")
+    raise SmgError(
+        f"bottleneck {name} returns tokens, which have no place in the slice; set replay.features=everywhere"
+    )
 
 
 def _output_of(network: nn.Module, images: Tensor, name: str) -> Tensor:
+    """Return the output of a module, and end the pass there."""
     module = _module(network, name)
 
     def leave(_module: nn.Module, _inputs: Any, output: Any) -> None:
@@ -55,9 +58,10 @@ def _output_of(network: nn.Module, images: Tensor, name: str) -> Tensor:
 
 @contextmanager
 def recorded_moments(network: nn.Module, name: str) -> Iterator[list[Tensor]]:
-    """A list to which every pass in the block adds its bottleneck's moments [B, 2F]; the pass itself goes on as ever.
+    """Yield a list to which every pass in the block adds the moments [B, 2F] of its bottleneck.
 
-    So a prediction's features cost no pass of their own. They are taken on the spot: what follows may work in place.
+    So the features of a prediction cost no pass of their own. They are computed at once, since later layers may change
+    the map in place.
     """
     recorded: list[Tensor] = []
     batch, passes = 0, 0
@@ -67,7 +71,7 @@ def recorded_moments(network: nn.Module, name: str) -> Iterator[list[Tensor]]:
         batch, passes = len(inputs[0]), passes + 1
 
     def note(_module: nn.Module, _inputs: Any, output: Any) -> None:
-        if len(recorded) < passes:  # of a module that a pass uses twice, the first, as `bottleneck_moments` has it
+        if len(recorded) < passes:  # a pass may use a module twice: the first output counts, as in bottleneck_moments
             recorded.append(_moments(_features(output, batch, name)))
 
     begun = network.register_forward_pre_hook(begin)
@@ -81,10 +85,10 @@ def recorded_moments(network: nn.Module, name: str) -> Iterator[list[Tensor]]:
 
 
 def find_bottleneck(network: nn.Module, images: Tensor) -> str:
-    """The dotted name of the bottleneck: the configured one, else a module called so, else the one a pass shows.
+    """Return the dotted name of the bottleneck: the configured one, a module of that name, or one found by a pass.
 
-    There it is the output of the fewest positions (pixels, or tokens of a transformer), of the outermost modules that
-    have as few, and of those the widest and last. The network's own output is none.
+    A pass shows which outputs have the fewest positions (pixels, or tokens of a transformer). Of the outermost modules
+    with such outputs the widest one is taken, and of equally wide ones the last. The network's own output never counts.
     """
     if name := getattr(network, "named_bottleneck", None):
         return str(name)
@@ -94,8 +98,8 @@ def find_bottleneck(network: nn.Module, images: Tensor) -> str:
             return name
     outputs = _outputs(network, images[:1])
     if not outputs:
-        raise SmgError(f"{type(network).__name__} shows no bottleneck: name one of its modules as `bottleneck`")
-    # One position is what attention by channel squeezes a map to, at any level: it is the last resort.
+        raise SmgError(f"{type(network).__name__}: no bottleneck found; name one of its modules as network.bottleneck")
+    # Channel attention squeezes maps of any level to one position, so an output of one position is the last choice.
     fewest = min((o.positions for o in outputs if o.positions > 1), default=1)
     smallest = [o for o in outputs if o.positions == fewest]
     names = {o.name for o in smallest}
@@ -112,25 +116,29 @@ class _Output:
 
 
 class _Reached(Exception):
-    """Ends a pass at the bottleneck: the way back up is half its cost and none of its features."""
+    """End a pass at the bottleneck: the decoder is half of its cost and adds nothing to the features."""
 
     def __init__(self, output: Any) -> None:
         self.output = output
 
 
 def _module(network: nn.Module, name: str) -> nn.Module:
+    """Return the module of that dotted name."""
     try:
         return network.get_submodule(name)
     except AttributeError as error:
-        raise SmgError(f"bottleneck {name}: {type(network).__name__} has no module of that name") from error
+        raise SmgError(
+            f"bottleneck {name}: {type(network).__name__} has no module of that name; correct network.bottleneck"
+        ) from error
 
 
 def _idle(name: str) -> SmgError:
-    return SmgError(f"bottleneck {name} takes no part in the network's pass")
+    """Return the error of a bottleneck that a pass does not use."""
+    return SmgError(f"bottleneck {name}: the network's pass does not use this module; name another")
 
 
 def _outputs(network: nn.Module, image: Tensor) -> list[_Output]:
-    """What each inner module put out, in order of completion: maps [1, F, H, W] and tokens [1, T, F]."""
+    """Return the outputs of all inner modules in order of completion: maps [1, F, H, W] and tokens [1, T, F]."""
     outputs: list[_Output] = []
 
     def note(name: str) -> Callable[..., None]:
@@ -150,27 +158,29 @@ def _outputs(network: nn.Module, image: Tensor) -> list[_Output]:
 
 
 def _moments(features: Tensor) -> Tensor:
+    """Return average and standard deviation over space, [B, 2F]."""
     space = (2, 3) if features.ndim == 4 else (1,)
-    # Not the sample's deviation, which one position would not have.
+    # Without Bessel's correction: it is undefined for a single position.
     return torch.cat([features.mean(dim=space), features.std(dim=space, correction=0)], dim=1)
 
 
 def _features(output: Any, batch: int, name: str) -> Tensor:
-    """A module's output, if it is a feature map or tokens."""
+    """Return a module's output if it is a feature map or tokens; raise an error if not."""
     if isinstance(output, Tensor) and len(output) == batch and output.ndim in (3, 4):
         return output
     shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-    raise SmgError(f"bottleneck {name} puts out {shape}, neither a feature map nor tokens: name another module")
+    raise SmgError(f"bottleneck {name} returns {shape}: that is neither a feature map nor tokens; name another module")
 
 
 def _ancestors(name: str) -> list[str]:
+    """Return the names of the modules around a module, outermost first."""
     parts = name.split(".")
     return [".".join(parts[:length]) for length in range(1, len(parts))]
 
 
 @contextmanager
 def undisturbed(network: nn.Module) -> Iterator[None]:
-    """Evaluation without gradient; afterwards each module trains or not as before, and no statistic has moved."""
+    """Evaluate without gradients in the block; each module's training mode and statistics are as before afterwards."""
     training = [module for module in network.modules() if module.training]
     network.eval()
     try:
@@ -183,6 +193,7 @@ def undisturbed(network: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _hooks(hooks: list[tuple[nn.Module, Callable[..., None]]]) -> Iterator[None]:
+    """Register forward hooks for the block."""
     handles: list[RemovableHandle] = [module.register_forward_hook(hook) for module, hook in hooks]
     try:
         yield

@@ -1,10 +1,10 @@
 """The paper's 2-D U-Net, of any width and depth.
 
-Ronneberger's: two 3x3 convolutions a level, max pooling down, a 2x2 transposed convolution up, the skip concatenated.
-MONAI's own U-Nets are near it and not it: `BasicUNet` has five levels, no more, no fewer, and a last one that does not
-halve its filters; `UNet` and `DynUNet` pool by stride. Its building blocks give exactly this network, and the tests
-hold the two equal weight for weight. It is spelled out in torch all the same, in as many lines: MONAI's import would
-add 2.7 s to every command that predicts, and its padding of maps that need none 5 % to every pass.
+It is Ronneberger's: each level has two 3x3 convolutions; maps shrink by max pooling, grow by a 2x2 transposed
+convolution, and skips are concatenated. MONAI's U-Nets differ: `BasicUNet` always has five levels, and its last one
+does not halve the filters; `UNet` and `DynUNet` shrink maps by strided convolutions. MONAI's building blocks can be
+composed to this network, and a test holds the two equal, weight for weight. It is written in torch here, in as many
+lines, because importing MONAI would add 2.7 s to every command that predicts, and its padding 5 % to every pass.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from smg.errors import SmgError
 
 
 class UNet(nn.Module):
-    """Images [B, channels, H, W] to logits [B, classes, H, W], for any H and W of at least 2 ** (depth + 1).
+    """Map images [B, channels, H, W] to logits [B, classes, H, W]; H and W are at least 2 ** (depth + 1).
 
-    `dropout` draws from torch's global generator: seed it around a pass that must be repeatable.
+    Dropout draws from torch's global generator. Seed that generator before a pass that must be repeatable.
     """
 
     def __init__(
@@ -45,9 +45,13 @@ class UNet(nn.Module):
         self.head = nn.Conv2d(width, classes, kernel_size=1)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of a batch of images."""
         if min(x.shape[-2:]) < self.smallest:
             size = "x".join(map(str, x.shape[-2:]))
-            raise SmgError(f"slices of {size} are too small for a unet of this depth: at least {self.smallest} a side")
+            raise SmgError(
+                f"slices of {size} are too small for a unet of this depth: it needs {self.smallest} pixels a side; "
+                "lower network.depth or raise preparation.size"
+            )
         skips = []
         for level in self.encoder:
             x = level(x)
@@ -61,9 +65,10 @@ class UNet(nn.Module):
 
 
 def _two_convolutions(incoming: int, outgoing: int, norm: str, dropout: float) -> nn.Sequential:
+    """Return two 3x3 convolutions, each followed by norm, dropout if any, and ReLU."""
     layers: list[nn.Module] = []
     for filters in (incoming, outgoing):
-        # No bias: the norm subtracts the mean, and with it any constant.
+        # No bias, since the norm subtracts any constant.
         layers += [nn.Conv2d(filters, outgoing, kernel_size=3, padding=1, bias=False), _norm(norm, outgoing)]
         layers += [nn.Dropout(dropout)] if dropout else []
         layers += [nn.ReLU()]
@@ -71,13 +76,14 @@ def _two_convolutions(incoming: int, outgoing: int, norm: str, dropout: float) -
 
 
 def _norm(name: str, filters: int) -> nn.Module:
+    """Return the norm of that name, `batch` or `instance`."""
     if name == "batch":
         return nn.BatchNorm2d(filters)
-    # A group for each channel is the instance norm, by a kernel that makes a whole pass 10 % shorter on a CPU.
+    # Group norm with a group for each channel equals instance norm; its kernel makes a pass 10 % shorter on a CPU.
     return nn.GroupNorm(filters, filters)
 
 
 def _grown_to(skip: Tensor, x: Tensor) -> Tensor:
-    """Pooling an odd side dropped its last row; repeat the last one in its place."""
+    """Return a map at the size of its skip: pooling an odd side dropped a row, so the last one is repeated."""
     missing = [skip.shape[-1] - x.shape[-1], skip.shape[-2] - x.shape[-2]]
     return functional.pad(x, [0, missing[0], 0, missing[1]], mode="replicate") if any(missing) else x

@@ -1,4 +1,4 @@
-"""f(s): what a subject looks like to the trained network."""
+"""f(s): the features of a subject, computed by the trained network."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from smg.prepare.options import Preparation
 from smg.prepare.slices import passes
 from smg.prepare.windows import cut
 
-AT_ONCE = 16  # slices in one pass
+AT_ONCE = 16  # slices a pass
 
 
 def subject_features(network: nn.Module, subjects: Sequence[Prepared], options: Preparation) -> Tensor:
-    """f(s) of each subject, [N, F]: the bottleneck's feature map averaged over space and over the subject's slices."""
+    """Return f(s) of each subject, [N, F]: the bottleneck's feature map averaged over space and slices."""
     return means_of(subject_moments(network, subjects, options))
 
 
 def subject_moments(network: nn.Module, subjects: Sequence[Prepared], options: Preparation) -> Tensor:
-    """f(s) and, beside it, each feature's deviation over space, likewise averaged over the slices: [N, 2F]."""
+    """Return f(s) and each feature's standard deviation over space, both averaged over slices, [N, 2F]."""
     name, rows = None, []
     for subject in subjects:
         parts = []
@@ -35,10 +35,10 @@ def subject_moments(network: nn.Module, subjects: Sequence[Prepared], options: P
 
 
 def foreground_features(network: nn.Module, subjects: Sequence[Prepared], options: Preparation) -> Tensor:
-    """f(s) averaged over the subject's foreground alone, each position by its share of it; zero where there is none.
+    """Return f(s) averaged over the foreground alone, [N, F]; zero for a subject without foreground.
 
-    After instance norm a feature's average over all of a slice is nearly the same for every slice, by construction;
-    over the foreground it is not.
+    Each position counts by its share of foreground. After instance norm, a feature's average over a whole slice is
+    nearly the same for every slice by construction; its average over the foreground is not.
     """
     name, rows = None, []
     for subject in subjects:
@@ -55,7 +55,7 @@ def foreground_features(network: nn.Module, subjects: Sequence[Prepared], option
 
 
 def _passes(network: nn.Module, subject: Prepared, options: Preparation) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the windows that predict a subject, with their labels, some at once; empty slices count too."""
+    """Yield batches of the windows that predict a subject, with their labels; empty slices count too."""
     device = next(network.parameters()).device
     for where, images in passes(subject.images, options, AT_ONCE):
         size = images.shape[-1]

@@ -750,7 +750,7 @@ class Tokens(torch.nn.Module):
 def test_features_without_a_place_show_before_a_round(data: Path, tmp_path: Path) -> None:
     own = {"name": f"{__name__}:Tokens"}
     made = learner(tmp_path / "model", network=own, replay={"features": "foreground"})
-    with pytest.raises(SmgError, match=r"puts out tokens.* replay\.features has to be everywhere"):
+    with pytest.raises(SmgError, match=r"tokens.*replay\.features=everywhere"):
         made.learn(Site.find(data, "A"), on_step=lambda iteration, step: pytest.fail("it began"))
 
 

@@ -138,13 +138,13 @@ def test_what_cannot_be_a_bottleneck_is_said_in_one_line() -> None:
             self.flat(images)
             return torch.cat([images, -images], dim=1)
 
-    with pytest.raises(SmgError, match="Bare shows no bottleneck: name one"):
+    with pytest.raises(SmgError, match=r"Bare: no bottleneck found; .*network.bottleneck"):
         find_bottleneck(Bare(), IMAGES)
     with pytest.raises(SmgError, match="has no module of that name"):
         bottleneck_features(Bare(), IMAGES, "nowhere")
-    with pytest.raises(SmgError, match="takes no part"):
+    with pytest.raises(SmgError, match=r"idle: .*does not use"):
         bottleneck_features(Bare(), IMAGES, "idle")
-    with pytest.raises(SmgError, match=r"puts out \[3, 1024\], neither"):
+    with pytest.raises(SmgError, match=r"returns \[3, 1024\]"):
         bottleneck_features(Bare(), IMAGES, "flat")
 
 
@@ -196,5 +196,5 @@ def test_recording_takes_the_first_use_before_anything_works_in_place() -> None:
         network(IMAGES)
     assert len(recorded) == 2
     assert torch.equal(recorded[0], bottleneck_moments(network, IMAGES, "block"))
-    with pytest.raises(SmgError, match="takes no part"), recorded_moments(network, "idle"):
+    with pytest.raises(SmgError, match=r"idle: .*does not use"), recorded_moments(network, "idle"):
         network(IMAGES)

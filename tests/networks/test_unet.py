@@ -69,7 +69,7 @@ def test_any_size_in_same_size_out(size: tuple[int, int]) -> None:
 
 
 def test_slices_too_small_are_refused_in_one_line() -> None:
-    with pytest.raises(SmgError, match=r"slices of 16x40 are too small .* at least 32"):
+    with pytest.raises(SmgError, match=r"16x40 are too small .* 32 pixels"):
         build_network(NetworkConfig(width=2))(torch.randn(1, 1, 16, 40))
 
 
