@@ -1,4 +1,4 @@
-"""The one exception a user's mistake becomes: a single line that names the file and says what to do."""
+"""Errors that a user can act on: one line that names the file, the problem and what to do."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 class SmgError(Exception):
-    """Something the user can mend. The command line prints its message, without a traceback, and exits 1."""
+    """Error that the user can fix. A command prints its message without a traceback and exits with 1."""
 
 
 class Misuse(SmgError):
-    """What was typed cannot be meant, whatever the files hold: exit 2."""
+    """Usage error: the command's words are wrong, whatever the files hold. A command exits with 2."""
 
 
 class Stopped(SmgError):
-    """It was asked to stop, by Ctrl-C or a scheduler's SIGTERM: exit 130, as a shell has it."""
+    """Stop asked for by Ctrl-C or a scheduler's SIGTERM. A command exits with 130, as shells do."""
 
 
 def validation_line(error: ValidationError) -> str:
-    """What is wrong with a configuration, in one line: `size: Input should be greater than or equal to 16`."""
+    """Return a configuration's errors in one line, such as `size: Input should be greater than or equal to 16`."""
     lines = []
     for one in error.errors():
         place = ".".join(str(part) for part in one["loc"])

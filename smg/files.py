@@ -136,7 +136,7 @@ def append_line(path: Path, value: object, durable: bool = False) -> None:
 def safetensors_header(path: Path) -> tuple[dict[str, Any], dict[str, str], int]:
     """Return a safetensors file's entry for each array, its metadata, and the byte where arrays begin.
 
-    No array is read. Raises ValueError where the file is shorter or longer than its header says.
+    No array is read. Raises ValueError if the file is shorter or longer than its header announces.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -187,9 +187,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def left_alone(folder: Path) -> bool:
-    """Return whether no process of this host uses a folder, as its lock file says; taking the lock would disturb.
+    """Return whether no process of this host uses a folder, by the content of its lock file.
 
-    An empty lock file was left by a process that ended well. A holder on another host counts as running.
+    The lock itself is not tried, since that would take it for a moment. An empty lock file was left by a process that
+    ended well. A holder on another host counts as running.
     """
     try:
         words = _holder(folder / "lock").split()
@@ -201,7 +202,7 @@ def left_alone(folder: Path) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """Return what a lock file says of its holder: `process 123 on HOST`, or nothing."""
+    """Return the holder that a lock file names, `process 123 on HOST`; empty if there is none."""
     with path.open("rb", buffering=0) as file:
         try:
             return file.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What every test may ask for: tiny scans, a site on disk, and the real sites where there are any."""
+"""Fixtures and helpers of all tests: tiny scans, a site on disk, and the real sites if there are any."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-# One thread each: the networks of tests are so small that more only wait for one another. Before torch is imported,
+# One thread each: the networks of tests are so small that more threads only wait. It is set before torch is imported,
 # and for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -15,19 +15,19 @@ import pytest
 
 from smg.sites.volume import Volume, write_volume
 
-# Ctrl-C is heard, by the processes that tests start too, even where whoever started the tests ignores it.
+# Ctrl-C stops the tests and the processes that they start, even if the parent process ignores it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prepared scans of a test go to its own folder, never to the user's."""
+    """Give each test its own cache of prepared scans, never the user's."""
     monkeypatch.setenv("SMG_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real prostate sites, or a skip that says how to run these tests."""
+    """Return the folder of real prostate sites; skip the test if there is none."""
     folder = os.environ.get("SMG_TEST_DATA")
     if not folder:
         pytest.skip("SMG_TEST_DATA does not name the folder of the real prostate sites")
@@ -35,7 +35,7 @@ def real_data() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for the real sites is marked `real`; the longest come first, lest one worker be left with them."""
+    """Mark tests that use the real sites as `real`, and run the longest tests first, to balance the workers."""
     for item in items:
         if "real_data" in getattr(item, "fixturenames", ()):
             item.add_marker("real")
@@ -49,7 +49,7 @@ def affine(spacing: tuple[float, float, float] = (0.6, 0.5, 3.0)) -> np.ndarray:
 
 
 def scan(seed: int = 0, shape: tuple[int, int, int] = (6, 20, 24)) -> tuple[Volume, Volume]:
-    """A small image with a mask on all but its first and last slice."""
+    """Return a small image, and a mask on all but its first and last slice."""
     rng = np.random.default_rng(seed)
     mask = np.zeros(shape, np.uint8)
     mask[1:-1, 5:14, 7:18] = 1
@@ -58,7 +58,7 @@ def scan(seed: int = 0, shape: tuple[int, int, int] = (6, 20, 24)) -> tuple[Volu
 
 
 def write_site(folder: Path, subjects: int = 4, suffix: str = ".nii.gz", first_seed: int = 0) -> Path:
-    """A site in the prostate data set's layout."""
+    """Write a site in the prostate data set's layout, and return its folder."""
     for number in range(subjects):
         image, mask = scan(first_seed + number)
         write_volume(folder / f"Case{number:02d}{suffix}", image)

@@ -33,16 +33,16 @@ FAULTS = textwrap.dedent("""
 
 
 def faults(**environment: str) -> tuple[bool, int, int]:
-    """In a process of its own: whether memory was kept, and page faults of a loop before and after asking for it."""
-    told = subprocess.run(
+    """Return, from a new process, whether memory is kept, and the page faults of a loop before and after the call."""
+    done = subprocess.run(
         [sys.executable, "-c", FAULTS], env=os.environ | environment, capture_output=True, check=True, text=True
     )
-    kept, before, after = map(int, told.stdout.split())
+    kept, before, after = map(int, done.stdout.split())
     return bool(kept), before, after
 
 
 @glibc
-def test_freed_blocks_serve_again_without_page_faults() -> None:
+def test_freed_blocks_are_used_again_without_page_faults() -> None:
     kept, before, after = faults(SMG_MALLOC="1")
     assert kept
     assert before > 10 * max(after, 1)
@@ -56,13 +56,13 @@ def test_it_can_be_switched_off() -> None:
 
 
 @glibc
-def test_asking_twice_is_asking_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_call_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SMG_MALLOC", raising=False)
     assert keep_freed_memory()
     assert keep_freed_memory()
 
 
-def test_other_systems_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_are_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SMG_MALLOC", raising=False)
     monkeypatch.setattr(allocator.ctypes, "CDLL", lambda name: object())  # a C library without glibc's functions
     assert not keep_freed_memory()

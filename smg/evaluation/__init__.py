@@ -1,1 +1,1 @@
-"""Predict on the scan's own grid, measure there, and read memorizability and generalizability off the matrix."""
+"""Predict masks on the scan's own grid, measure them there, and compute BM, BT, FM and FT from the matrix."""

@@ -102,4 +102,5 @@ def plasticity(matrix: Matrix, order: Sequence[str], alone: Mapping[str, float])
 
 
 def _at(matrix: Matrix, round_site: str, site: str) -> float:
+    """Return a[round][site]; NaN if it was not evaluated."""
     return matrix.get(round_site, {}).get(site, math.nan)

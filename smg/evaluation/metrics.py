@@ -158,7 +158,7 @@ def surface_distances(
     """
     if not a.any() or not b.any():
         return np.empty(0), np.empty(0)
-    (box,) = ndimage.find_objects((a | b).astype(np.uint8))  # all surfaces lie in it, so nothing outside is needed
+    (box,) = ndimage.find_objects((a | b).astype(np.uint8))  # both surfaces lie in this box
     surface_a, surface_b = _surface(a[box]), _surface(b[box])
     if steps is not None:  # a distance transform needs axes at right angles
         points_a, points_b = (np.argwhere(surface) @ steps for surface in (surface_a, surface_b))
@@ -169,4 +169,5 @@ def surface_distances(
 
 
 def _surface(mask: Array) -> Array:
+    """Return the voxels of a mask with a face neighbour outside it."""
     return mask & ~ndimage.binary_erosion(mask)

@@ -15,19 +15,23 @@ from smg.prepare.slices import passes
 from smg.prepare.windows import Corner, gaussian
 from smg.sites.formats import Array
 
-AT_ONCE = 4  # slices in one pass: with more, a CPU is no faster, and needs the more memory
-WINDOWS_AT_ONCE = 16  # which are smaller
+AT_ONCE = 4  # slices a pass; more need more memory and are no faster on a CPU
+WINDOWS_AT_ONCE = 16  # windows a pass
 
 
 def predict_mask(
     network: nn.Module, images: Tensor, grid: Grid, options: Preparation, largest: bool = True, mirror: bool = False
 ) -> Array:
-    """Return class indices, uint8, as the scan is stored; with `largest`, only each class's largest component."""
+    """Return the predicted class indices, uint8, in the scan's storage order.
+
+    With `largest` only the largest component of each class is kept. With `mirror` predictions of mirrored windows are
+    averaged in.
+    """
     return mask_of(class_scores(network, images, options, mirror), grid, largest)
 
 
 def mask_of(scores: Array, grid: Grid, largest: bool = True) -> Array:
-    """Return the mask that class scores decide, as the scan is stored."""
+    """Return the mask that class scores give, in the scan's storage order."""
     mask = grid.back(scores)
     return keep_largest(mask) if largest else mask
 
@@ -37,7 +41,7 @@ def scores_and_moments(
 ) -> tuple[Array, Tensor]:
     """Return `class_scores` and, from the same passes, the bottleneck's moments [2F], averaged over all windows.
 
-    A mirrored pass adds its scores and not its moments: sites were measured without it.
+    Mirrored passes add to the scores but not to the moments, since moments of sites are without them.
     """
     with recorded_moments(network, bottleneck) as moments:
         scores = class_scores(network, images, options, mirror)
@@ -47,8 +51,8 @@ def scores_and_moments(
 def class_scores(network: nn.Module, images: Tensor, options: Preparation, mirror: bool = False) -> Array:
     """Return probabilities [slices, classes, rows, columns] of prepared slices [slices, channels, rows, columns].
 
-    Where one window covers a slice they are the network's own. Where windows overlap they are averaged with Gaussian
-    weights. With `mirror` each window is seen a second time, left for right, and both answers are averaged.
+    If one window covers a slice, they are the network's own. Overlapping windows are averaged with Gaussian weights.
+    With `mirror` each window is also predicted with left and right exchanged, and the two predictions are averaged.
     """
     device = next(network.parameters()).device
     if device.type == "cpu":
@@ -74,6 +78,7 @@ def class_logits(network: nn.Module, images: Tensor, options: Preparation) -> Te
 
 
 def _probabilities(network: nn.Module, windows: Tensor) -> Tensor:
+    """Return class probabilities [B, classes, N, N]; a network with one output is taken as a logistic one."""
     logits = network(windows)
     if logits.shape[1] == 1:
         logits = torch.cat([-logits, logits], dim=1) / 2
@@ -81,14 +86,15 @@ def _probabilities(network: nn.Module, windows: Tensor) -> Tensor:
 
 
 class _Whole:
-    """The scores of whole slices, put together from those of their windows."""
+    """Scores of whole slices, accumulated from those of their windows."""
 
     def __init__(self, slices: int, rows: int, columns: int) -> None:
         self.shape = slices, rows, columns
         self.sums: Tensor | None = None  # [slices, classes, rows, columns]
-        self.weights = torch.zeros(rows, columns)  # of one slice: all are covered alike
+        self.weights = torch.zeros(rows, columns)  # of one slice; all slices have the same windows
 
     def add(self, where: list[tuple[int, Corner]], scores: Tensor) -> None:
+        """Add the scores of some windows, each at its (slice, corner)."""
         slices, rows, columns = self.shape
         size = scores.shape[-1]
         if self.sums is None:
@@ -106,6 +112,7 @@ class _Whole:
                 self.weights[down, across] += weights
 
     def scores(self) -> Array:
+        """Return the scores [slices, classes, rows, columns]."""
         assert self.sums is not None  # a scan has slices
         if self.weights.any():
             self.sums /= self.weights
@@ -113,7 +120,7 @@ class _Whole:
 
 
 def keep_largest(mask: Array) -> Array:
-    """Keep of each class only its largest component (voxels that share a face); of equal ones the first."""
+    """Return a mask with only the largest component of each class (voxels that share a face); the first of equals."""
     kept = np.zeros_like(mask)
     for number, box in enumerate(ndimage.find_objects(mask), start=1):
         if box is None:

@@ -1,4 +1,4 @@
-"""Every subject of a part evaluated: predicted, put back on the scan's own grid, measured in 3-D."""
+"""Evaluate the subjects of a part: predict each, map the mask to the scan's own grid, and measure it in 3-D."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ OnSubject = Callable[[Subject, int, int], None]  # (subject, index, total), befo
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One subject's metrics, a set for each class."""
+    """Metrics of one subject, for each class."""
 
     case: str
     classes: dict[str, Metrics]
 
     def as_json(self) -> dict[str, object]:
-        """NaN is no JSON: a metric that does not exist is null."""
+        """Return the metrics for JSON, which has no NaN: a metric that does not exist is None."""
         classes = {name: {k: _finite(v) for k, v in asdict(m).items()} for name, m in self.classes.items()}
         return {"subject": self.case, "classes": classes}
 
@@ -40,7 +40,10 @@ def evaluate_subjects(
     mirror: bool = False,
     on_subject: OnSubject | None = None,
 ) -> list[Evaluated]:
-    """Measure each subject against the mask in its own file, at its own resolution."""
+    """Return the metrics of each subject against the mask in its own file, at the mask's resolution.
+
+    `on_subject` is called with (subject, index, total) before each subject.
+    """
     rows = []
     for number, prepared in enumerate(subjects, start=1):
         if on_subject:
@@ -52,6 +55,7 @@ def evaluate_subjects(
 
 
 def by_class(predicted: np.ndarray, truth: Volume, options: Preparation) -> dict[str, Metrics]:
+    """Return the metrics of each class of a predicted mask of class indices."""
     labels = options.labels.index(truth.array)
     i, j, k = truth.spacing
     names = options.labels.names
@@ -59,7 +63,10 @@ def by_class(predicted: np.ndarray, truth: Volume, options: Preparation) -> dict
 
 
 def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation, largest_component: bool = True) -> float:
-    """Return a subject's DSC on the prepared grid, mean over classes: for curves, and for exemplars without a file."""
+    """Return a subject's DSC on the prepared grid, averaged over classes.
+
+    Training curves use it, and exemplars, which have no file of their own.
+    """
     predicted = class_scores(network, subject.images, options).argmax(axis=1).astype(np.uint8)
     if largest_component:
         predicted = keep_largest(predicted)
@@ -69,10 +76,11 @@ def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation, l
 
 
 def mean_of(values: Iterable[float]) -> tuple[float, int]:
-    """The mean of the values that exist, and over how many it is."""
+    """Return the mean of the values that are not NaN, and their number."""
     there = [value for value in values if not math.isnan(value)]
     return (sum(there) / len(there) if there else float("nan")), len(there)
 
 
 def _finite(value: float) -> float | None:
+    """Return a value, or None if it is NaN or infinite."""
     return value if math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""A male pelvis as soft shapes in millimetres: what the phantom's scanner looks at.
+"""A male pelvis as soft shapes in millimetres.
 
-Everything hangs on the gland, whose centre is the origin: +x left, +y posterior, +z superior. A `Pelvis` is one
-subject's random shape; `depict` paints it over a grid, from the skin inwards, later organs over earlier ones.
+The gland's centre is the origin: +x left, +y posterior, +z superior. A `Pelvis` is one subject's random shape. `depict`
+paints it over a grid from the skin inwards, later organs over earlier ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from smg.phantom.canvas import Array, Canvas, Grid, Part, Triple, implicit, meet, mirrored, smooth_noise, tube
 
-# Proton density, T1 and T2 (ms) at 3 T. Fat's T2 is the long one that a train of refocusing pulses gives it.
+# Proton density, T1 and T2 (ms) at 3 T. The T2 of fat is the long one seen with a train of refocusing pulses.
 TISSUES: dict[str, Triple] = {
     "cortex": (0.06, 1000, 20),
     "muscle": (0.85, 1400, 42),
@@ -33,7 +33,7 @@ TISSUES: dict[str, Triple] = {
     "vesicle": (0.95, 2400, 300),
 }
 
-# Apparent diffusion coefficients in 1e-3 mm2/s. Fat is suppressed, and the coil's balloon holds no water.
+# Apparent diffusion coefficients in 1e-3 mm2/s. Fat is suppressed, and the coil's balloon contains no water.
 DIFFUSION: dict[str, float] = {
     "cortex": 0.05,
     "muscle": 1.25,
@@ -56,7 +56,10 @@ DIFFUSION: dict[str, float] = {
 
 
 def spin_echo(repetition: float, echo: float, tesla: float) -> dict[str, float]:
-    """Each tissue's brightness in a T2-weighted spin echo, fat being 1. Weaker fields shorten T1 and lengthen T2."""
+    """Return each tissue's signal in a T2-weighted spin echo, relative to fat.
+
+    A weaker field has a shorter T1 and a longer T2.
+    """
     t1_ratio, t2_ratio = (1.0, 1.0) if tesla > 2 else (0.75, 1.15)
     signal = {
         name: density * (1 - np.exp(-repetition / (t1 * t1_ratio))) * np.exp(-echo / (t2 * t2_ratio))
@@ -67,7 +70,7 @@ def spin_echo(repetition: float, echo: float, tesla: float) -> dict[str, float]:
 
 Content = Literal["gas", "stool", "collapsed", "gel", "balloon"]
 HABITS: tuple[Content, ...] = ("gas", "stool", "collapsed", "gel")
-# Radius of the rectum in millimetres, by what is in it.
+# Radius of the rectum in millimetres, by its content.
 RECTUM: dict[Content, tuple[float, float]] = {
     "gas": (13, 22),
     "stool": (11, 16),
@@ -83,25 +86,25 @@ class Pelvis:
 
     gland: Triple  # half width, half depth, half height
     taper: float  # how much wider the gland is at the base than at the apex
-    central: float  # size of the central gland as a fraction of the whole: it grows with the volume
+    central: float  # size of the central gland as a fraction of the whole; it grows with the volume
     heterogeneity: float  # of the central gland: nodules and stroma
     rectum: float  # radius of the rectum, or of the coil's balloon
     content: Content
-    rectum_x: float  # how far off the midline it runs
-    bladder: Triple  # radii, by how full it is
-    build: float  # size of the bony pelvis, 1 being usual
-    tilt: float  # how much higher or lower the bones sit against the gland
-    skin: float  # from the gland's centre to the skin in front
+    rectum_x: float  # distance of the rectum from the midline
+    bladder: Triple  # radii; they depend on the filling
+    build: float  # size of the bony pelvis, relative to a typical one
+    tilt: float  # height of the bones relative to the gland
+    skin: float  # distance from the gland's centre to the skin in front
 
     @property
     def rectum_y(self) -> float:
-        """How far behind the gland's centre it lies: a balloon presses into the gland, a rectum only touches it."""
+        """Return the rectum's distance behind the gland's centre; a balloon presses into the gland."""
         gap = -3.0 if self.content == "balloon" else 3.5
         return self.gland[1] + self.rectum + gap
 
     @classmethod
     def random(cls, rng: np.random.Generator, volume: float, endorectal: bool) -> Pelvis:
-        """A subject whose gland is about `volume` millilitres, pressed by a coil or not."""
+        """Return a random subject with a gland of about `volume` ml, compressed if there is an endorectal coil."""
         millilitres = float(np.clip(volume * np.exp(0.36 * rng.standard_normal()), 16, 140))
         width, depth, height = (1.0, 0.68, 0.90) if endorectal else (1.0, 0.80, 0.86)
         width, depth, height = (v * float(rng.normal(1, 0.05)) for v in (width, depth, height))
@@ -123,7 +126,7 @@ class Pelvis:
         )
 
 
-# The body wall for a pelvis of the usual build, left half; the right mirrors it.
+# The left half of the body wall of a typical pelvis; the right half is its mirror image.
 MUSCLES = (
     Part((68, 68, 10), (64, 17, 95), -13),  # gluteus maximus
     Part((102, 32, 0), (28, 22, 80), 20),  # rotators of the hip
@@ -155,20 +158,20 @@ CLEFT = Part((0, 92, -25), (1.2, 22, 45))  # between the buttocks
 
 @dataclass(frozen=True)
 class Scene:
-    """What the scanner needs of a painted pelvis: signal, the gland's two outlines, and how far the coil is."""
+    """A painted pelvis: its signal, the outlines of gland and central gland, and the distance to the coil."""
 
     signal: Array
     gland: Array  # distance to the gland's surface, negative inside
-    central: Array  # distance to the central gland's
-    coil: Array  # distance to the middle of the rectum, where an endorectal coil would lie
+    central: Array  # distance to the central gland's surface
+    coil: Array  # distance to the middle of the rectum, the place of an endorectal coil
 
 
 def depict(pelvis: Pelvis, grid: Grid, signal: dict[str, float], edge: float, rng: np.random.Generator) -> Scene:
-    """Paint the pelvis with each tissue's signal."""
+    """Return the pelvis painted over the grid with each tissue's signal."""
     smooth = grid.warped(*(2.8 * smooth_noise(rng, grid, 38.0) for _ in "xy"))
-    rough = smooth.warped(*(0.9 * smooth_noise(rng, grid, 9.0) for _ in "xy"))  # masks are drawn smooth, organs are not
+    rough = smooth.warped(*(0.9 * smooth_noise(rng, grid, 9.0) for _ in "xy"))  # masks are smooth, organs are not
     fine, coarse = smooth_noise(rng, grid, (4, 1.6, 1.6)), smooth_noise(rng, grid, (14, 6, 6))
-    # Where a smooth field passes one value is a thin winding sheet: septa in fat, streaks of fat in muscle.
+    # A level set of a smooth field is a thin winding sheet: septa in fat, streaks of fat in muscle.
     septa = np.clip(1 - np.abs(smooth_noise(rng, grid, (14, 6, 9))) * 6, 0, 1)
     streaks = np.clip(1 - np.abs(smooth_noise(rng, grid, (30, 4, 16)) - 0.8) * 4, 0, 1)
     fat = signal["fat"] * (1 - 0.3 * septa)
@@ -189,7 +192,7 @@ def depict(pelvis: Pelvis, grid: Grid, signal: dict[str, float], edge: float, rn
 
 
 def _body_wall(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], fat: Array, muscle: Array) -> None:
-    """Skin, muscle and bone, by the level they have in a man lying on his back."""
+    """Paint skin, muscle and bone of a man who lies on his back."""
     s, up = pelvis.build, pelvis.tilt
 
     def placed(*parts: Part) -> list[Part]:
@@ -202,7 +205,7 @@ def _body_wall(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], fat: Ar
     canvas.paint(skin, muscle)
     canvas.paint(skin + np.float32(1.5), fat)
     for part in MUSCLES:
-        canvas.fill(placed(part), (-1.2, fat), (0, muscle))  # a plane of fat lies between one muscle and the next
+        canvas.fill(placed(part), (-1.2, fat), (0, muscle))  # a layer of fat separates muscles
     canvas.fill(placed(ARTERY), (0, signal["wall"]), (1.2, signal["cortex"]))
     canvas.fill(placed(VEIN), (0, signal["wall"]), (1.2, signal["lesion"]))
     bone = (0, signal["cortex"]), (1.7, signal["marrow"])
@@ -216,7 +219,7 @@ def _body_wall(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], fat: Ar
 
 
 def _cavity(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], fat: Array, gland: Array, mottle: Array) -> None:
-    """Levator ani, a funnel that closes towards the feet, and the fat and veins it holds."""
+    """Paint the levator ani, a funnel that closes towards the feet, and the fat and veins inside it."""
     z = canvas.grid.axes[0]
     rise = 1 / (1 + np.exp(-(z - pelvis.tilt - 4) / 7))
     narrow = pelvis.gland[0] * np.sqrt(np.clip(1 - (z / (1.15 * pelvis.gland[2])) ** 2, 0.12, 1)) + 5
@@ -228,17 +231,17 @@ def _cavity(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], fat: Array
     u, v = canvas.grid.x / column[0], (canvas.grid.y - column[2]) / column[1]
     level = np.sqrt(u * u + v * v) + np.float32(1e-4)
     ring = (level - 1) * level / (np.sqrt((u / column[0]) ** 2 + (v / column[1]) ** 2) + np.float32(1e-6))
-    thick = np.asarray(3.8 - 2.4 * rise, np.float32)[:, None, None]  # higher up it leans on the side wall,
-    thick = thick * np.clip(0.75 + 0.9 * v + 0.1 * mottle, -0.3, 1.3)  # and it is open in front, where the gland rests
+    thick = np.asarray(3.8 - 2.4 * rise, np.float32)[:, None, None]  # thinner higher up, at the side wall,
+    thick = thick * np.clip(0.75 + 0.9 * v + 0.1 * mottle, -0.3, 1.3)  # and open in front, at the gland
     canvas.paint(ring - thick, signal["muscle"])
     canvas.paint(ring, fat * np.float32(0.94))
-    vessels = np.clip(0.45 + 0.4 * mottle, 0, 1)  # the plexus round the gland, densest in front
+    vessels = np.clip(0.45 + 0.4 * mottle, 0, 1)  # the plexus around the gland, densest in front
     veins = signal["fibrous"] + vessels * (signal["vein"] - signal["fibrous"])
     canvas.paint(np.maximum(ring, gland - 3.5 - np.clip(-canvas.grid.y * 0.25, 0, 7)), veins, opacity=0.7)
 
 
 def _bladder_and_vesicles(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], folds: Array) -> None:
-    """What sits on the base of the gland: seminal vesicles and vasa behind, the bladder in front."""
+    """Paint the organs at the base of the gland: seminal vesicles and vasa behind, the bladder in front."""
     width, depth, height = pelvis.bladder
     base = pelvis.gland[2]
     walls = np.clip(np.abs(folds) * 2.2, 0, 1)  # the vesicles are coiled tubes: bright, with thin dark walls
@@ -252,7 +255,7 @@ def _bladder_and_vesicles(canvas: Canvas, pelvis: Pelvis, signal: dict[str, floa
 
 
 def _rectum_course(pelvis: Pelvis, z: Array) -> tuple[Array, Array, Array]:
-    """Centre and radius of the rectum, slice by slice: it narrows to the anal canal and follows the sacrum upwards."""
+    """Return centre (x, y) and radius of the rectum in each slice: narrow at the anal canal, along the sacrum above."""
     height = pelvis.gland[2]
     open_ = 1 / (1 + np.exp(-(z + height * (1.15 if pelvis.content == "balloon" else 0.85)) / 4))
     radius = 6 + (pelvis.rectum - 6) * open_
@@ -262,9 +265,9 @@ def _rectum_course(pelvis: Pelvis, z: Array) -> tuple[Array, Array, Array]:
 
 
 def _rectum(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], rectum: Array, uneven: Array) -> None:
-    """The coil's balloon on its shaft; or a wall, its lining and whatever is inside."""
+    """Paint the rectum: the coil's balloon on its shaft, or the wall, its lining and its content."""
     z = canvas.grid.axes[0]
-    sphincter = 5 / (1 + np.exp((z + pelvis.gland[2] + 2) / 3))  # the wall thickens to muscle around the anal canal
+    sphincter = 5 / (1 + np.exp((z + pelvis.gland[2] + 2) / 3))  # the sphincter thickens the wall of the anal canal
     wall = np.asarray(2.4 + sphincter, np.float32)[:, None, None]
     if pelvis.content == "balloon":
         canvas.paint(rectum - wall, signal["wall"])
@@ -278,7 +281,7 @@ def _rectum(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], rectum: Ar
     lumen = rectum + np.clip(uneven, -1, 1.5) * np.float32(0.1 * pelvis.rectum)
     canvas.paint(lumen - wall, signal["wall"] * 0.85)
     canvas.paint(lumen - np.float32(0.8), signal["mucosa"] * 0.8)
-    if pelvis.content == "collapsed":  # the folded lining fills it, and shows as a star
+    if pelvis.content == "collapsed":  # the folded lining fills it and looks like a star
         canvas.paint(lumen, signal["wall"])
         canvas.paint(lumen + np.float32(0.5 * pelvis.rectum) + 2.5 * np.clip(uneven, -1, 1), signal["mucosa"])
     else:
@@ -286,11 +289,13 @@ def _rectum(canvas: Canvas, pelvis: Pelvis, signal: dict[str, float], rectum: Ar
 
 
 def _gland_shape(pelvis: Pelvis, grid: Grid, rectum: Array) -> tuple[Array, Array]:
-    """Distances to the gland, kept clear of the rectum, and to the central gland, further forward and higher within."""
+    """Return the distances to the gland, outside the rectum, and to the central gland, in its front upper part."""
     width, depth, height = pelvis.gland
     spread = 1 / (1 + np.float32(pelvis.taper) * grid.z / np.float32(height))
     x, y = grid.x * spread, (grid.y + np.float32(0.08) * grid.z) * spread
-    y = y + np.float32(0.10 * depth) * np.cos(x * np.float32(np.pi / width))  # a shallow groove in the midline behind
+    y = y + np.float32(0.10 * depth) * np.cos(
+        x * np.float32(np.pi / width)
+    )  # a shallow groove in the midline of the back
     ball = implicit(x, y, grid.z, pelvis.gland, power=2.8)
     gland = meet(ball, np.float32(3.4) - rectum, rounding=4.0)
     f = pelvis.central
@@ -307,7 +312,7 @@ def _gland(
     central: Array,
     rng: np.random.Generator,
 ) -> None:
-    """Capsule, peripheral zone with dark foci, central gland with nodules, muscle in front, and the urethra."""
+    """Paint capsule, peripheral zone with dark foci, central gland with nodules, anterior muscle and the urethra."""
     grid, (width, depth, height) = canvas.grid, pelvis.gland
     mottle = smooth_noise(rng, grid, (6, 3, 3))
     inner = gland + np.float32(0.9)

@@ -1,4 +1,4 @@
-"""Six phantom sites: random pelves scanned by six protocols, so that everything runs with no download."""
+"""Write six phantom sites: random pelves, scanned by six protocols, so that everything runs without a download."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ CHANNELS = ("T2", "ADC")
 
 @dataclass(frozen=True)
 class Protocol:
-    """How one site scans. Each subject draws its own value from a span."""
+    """Scan protocol of one site. Each subject draws its own value from a span."""
 
     letter: str
     subjects: int
     spacing: Span  # mm between pixels, as stored
     thickness: Span  # mm between slices
     view: Span  # mm, width of the field of view
-    sampled: float  # mm between the samples really taken; the scanner interpolates to `spacing`
+    sampled: float  # mm between acquired samples; the scanner interpolates to `spacing`
     tesla: tuple[float, ...]
     repetition: float  # ms, TR
-    echo: Span  # ms, TE: the longer the darker all but fluid
+    echo: Span  # ms, TE: a longer one darkens all tissue but fluid
     endorectal: bool = False
-    aspect: float = 1.0  # a pixel's height over its width
-    balloon: float = 0.1  # signal of what fills the coil's balloon, fat being 1
-    flare: float = 0.0  # gain of the endorectal coil at its surface over that of the surface coil
+    aspect: float = 1.0  # ratio of a pixel's height to its width
+    balloon: float = 0.1  # signal of the coil's balloon, relative to fat
+    flare: float = 0.0  # gain of the endorectal coil at its surface, relative to the surface coil
     reach: float = 14.0  # mm over which that gain falls off
-    tray: float = 0.3  # gain of the surface coil at the skin, in front and behind, over that at the centre
-    shading: float = 0.08  # standard deviation of what else makes the gain uneven
-    noise: Span = (0.01, 0.02)  # of the complex signal, fat at the centre being 1
-    blur: float = 0.3  # how far the edge of k-space is damped, 0 to 1
-    saturated: float = 0.0  # mm in front of the gland beyond which signal is suppressed; 0: no such band
-    volume: float = 45.0  # ml, the usual gland
-    zones: bool = False  # whether the mask tells peripheral zone (1) from central gland (2)
-    centre: float = 0.49  # where the gland lies in the field of view, front to back
+    tray: float = 0.3  # extra gain of the surface coil at the skin, front and back, relative to the centre
+    shading: float = 0.08  # standard deviation of further unevenness of the gain
+    noise: Span = (0.01, 0.02)  # of the complex signal, relative to fat at the centre
+    blur: float = 0.3  # damping of the edge of k-space, 0 to 1
+    saturated: float = 0.0  # mm in front of the gland beyond which signal is suppressed; 0: nowhere
+    volume: float = 45.0  # ml, of a typical gland
+    zones: bool = False  # whether the mask separates peripheral zone (1) and central gland (2)
+    centre: float = 0.49  # place of the gland in the field of view, front to back
 
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -76,7 +76,7 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def draw(protocol: Protocol, rng: np.random.Generator, adc: np.random.Generator | None = None) -> tuple[Volume, ...]:
-    """Draw one subject at one site: the scan, and its mask; with `adc`, a generator, an ADC map between the two.
+    """Return the scan and the mask of one random subject; with `adc`, a generator, an ADC map between the two.
 
     The map shows the same anatomy on the same grid. Scan and mask are the same with and without it.
     """
@@ -90,7 +90,7 @@ def draw(protocol: Protocol, rng: np.random.Generator, adc: np.random.Generator 
     grid = Grid.along(*(axis.astype(np.float32) for axis in (z, y, x)))
 
     signal = spin_echo(protocol.repetition, rng.uniform(*protocol.echo), float(rng.choice(protocol.tesla)))
-    signal = {name: value * rng.lognormal(0, 0.16) for name, value in signal.items()}  # tissue varies between subjects
+    signal = {name: value * rng.lognormal(0, 0.16) for name, value in signal.items()}  # tissues vary between subjects
     before = deepcopy(rng)
     scene = depict(pelvis, grid, signal | {"balloon": protocol.balloon}, 1.3 * protocol.sampled, rng)
     magnitude = _acquire(protocol, scene.signal * _gain(protocol, pelvis, grid, scene, rng), stored, rng)
@@ -107,10 +107,10 @@ def draw(protocol: Protocol, rng: np.random.Generator, adc: np.random.Generator 
 def _diffusion(
     protocol: Protocol, pelvis: Pelvis, grid: Grid, stored: int, anatomy: np.random.Generator, rng: np.random.Generator
 ) -> NDArray[np.int16]:
-    """Return an ADC map in 1e-6 mm2/s: a ratio, so that no coil shades it, but coarse and noisy.
+    """Return an ADC map in 1e-6 mm2/s. It is a ratio, so no coil shades it, but it is coarse and noisy.
 
-    `anatomy` is the generator as it was when the scan was painted, so that the same organs are painted again; noise and
-    each tissue's value come from `rng`.
+    `anatomy` is the generator in the state in which the scan was painted, so that the same organs are painted again.
+    Noise and each tissue's value come from `rng`.
     """
     signal = {name: value * rng.lognormal(0, 0.1) for name, value in DIFFUSION.items()}
     scene = depict(pelvis, grid, signal, 3 * protocol.sampled, anatomy)
@@ -119,7 +119,7 @@ def _diffusion(
 
 
 def _levels(half_height: float, thickness: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """The slices' heights: through the gland, and one to three more beyond its apex and its base."""
+    """Return the heights of the slices: through the gland, and one to three more beyond its apex and its base."""
     below, above = rng.integers(1, 4, 2)
     offset = rng.uniform(0.05, 0.95)
     through = int(2 * half_height / thickness - offset) + 1
@@ -127,7 +127,7 @@ def _levels(half_height: float, thickness: float, rng: np.random.Generator) -> N
 
 
 def _gain(protocol: Protocol, pelvis: Pelvis, grid: Grid, scene: Scene, rng: np.random.Generator) -> Array:
-    """How loudly the coils hear each place: the array near the skin, an endorectal coil around itself."""
+    """Return the receive gain at each place: of the surface coil near the skin, and of an endorectal coil around it."""
     y = grid.axes[1][None, :, None]
     near = np.exp(-np.clip(y + pelvis.skin, 0, None) / 25) + np.exp(-np.clip(90 - y, 0, None) / 25)
     gain = (1 + protocol.tray * rng.uniform(0.5, 1.5) * near) * np.exp(protocol.shading * smooth_noise(rng, grid, 60.0))
@@ -139,7 +139,10 @@ def _gain(protocol: Protocol, pelvis: Pelvis, grid: Grid, scene: Scene, rng: np.
 
 
 def _acquire(protocol: Protocol, signal: Array, stored: int, rng: np.random.Generator) -> Array:
-    """Sample in k-space, damp its edge, pad it to the stored size: blur, ringing and Rician noise come as they do."""
+    """Return the magnitude image of a signal that is sampled in k-space, damped at its edge and zero-padded.
+
+    Blur, ringing and Rician noise follow from that, as in a scanner.
+    """
     sampled = signal.shape[-1]
     noise = rng.uniform(*protocol.noise) * rng.standard_normal((2, *signal.shape), dtype=np.float32)
     space = fft.fftshift(fft.fft2(signal + noise[0] + 1j * noise[1]), axes=(1, 2))
@@ -153,7 +156,7 @@ def _acquire(protocol: Protocol, signal: Array, stored: int, rng: np.random.Gene
 
 
 def _onto(distance: Array, stored: int) -> Array:
-    """A distance, from the sampled grid to the stored one. Distances are smooth, so a line between samples will do."""
+    """Return a distance field on the stored grid; it is smooth, so linear interpolation is enough."""
     sampled = distance.shape[-1]
     place = np.arange(stored) * sampled / stored
     low = np.minimum(place.astype(int), sampled - 2)
@@ -165,7 +168,7 @@ def _onto(distance: Array, stored: int) -> Array:
 def _affine(
     dx: float, dy: float, dz: float, first: tuple[float, float, float], rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Index (i, j, k) to millimetres. Some scans are angled to the rectal wall, so their slices are oblique."""
+    """Return the affine from (i, j, k) to millimetres. A quarter of the scans is oblique, along the rectal wall."""
     tilt = np.radians(rng.uniform(-12, 12)) if rng.random() < 0.25 else 0.0
     turn = np.array([[1, 0, 0], [0, np.cos(tilt), -np.sin(tilt)], [0, np.sin(tilt), np.cos(tilt)]])
     affine = np.eye(4)
@@ -187,9 +190,10 @@ def write_phantom_sites(
     """Write the sites as OUT/A/Case00.nii.gz, OUT/A/Case00_segmentation.nii.gz and so on; return their folders.
 
     The same seed writes the same voxels with any number of workers. `small` writes the first six subjects of each site,
-    `subjects` the first so many. Existing phantoms are not drawn again. A folder with anything other than phantoms of
-    this seed is refused, so that no file of the user is overwritten. With two `channels` each subject has an ADC map
-    beside its T2 scan, in nnU-Net's layout: OUT/A/imagesTr/Case00_0001.nii.gz.
+    and `subjects` the given number of them. Existing phantoms are not drawn again. A folder that holds anything but
+    phantoms of this seed is refused, so that no file of the user is overwritten. With two `channels` each subject has
+    an ADC map beside its T2 scan, in nnU-Net's layout: OUT/A/imagesTr/Case00_0001.nii.gz. `progress` is called with
+    `SITE/CASE` after each subject.
     """
     _claim(out, seed, channels)
     sites = [PROTOCOLS[letter] for letter in letters]
@@ -202,20 +206,20 @@ def write_phantom_sites(
         write_description(description, CHANNELS[:channels], labels, min(limit, protocol.subjects))
     jobs = [(out, seed, p.letter, subject, channels) for p in sites for subject in range(min(limit, p.subjects))]
     workers = min(workers or os.cpu_count() or 1, len(jobs))
-    tell = progress or (lambda line: None)
+    report = progress or (lambda subject: None)
     if workers <= 1:
         for job in jobs:
-            tell(_write_subject(*job))
+            report(_write_subject(*job))
     else:
-        # A fresh process each: a fork of one in which torch runs threads may hang.
+        # Spawned, since a fork of a process in which torch runs threads may deadlock.
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
             for written in pool.map(_write_subject, *zip(*jobs, strict=True)):
-                tell(written)
+                report(written)
     return [out / p.letter for p in sites]
 
 
 def _claim(out: Path, seed: int, channels: int) -> None:
-    """Mark a new or empty folder, or accept one that holds phantoms of this seed and number of channels."""
+    """Mark a new or empty folder as one of phantoms; raise an error if it holds anything else."""
     mark = out / "phantoms.json"
     content = {"seed": seed} if channels == 1 else {"seed": seed, "channels": channels}
     if mark.is_file():
@@ -228,7 +232,7 @@ def _claim(out: Path, seed: int, channels: int) -> None:
 
 
 def _write_subject(out: Path, seed: int, letter: str, subject: int, channels: int) -> str:
-    """Draw and write one subject, a function of the seed, its site and its number alone."""
+    """Write one subject, which depends on the seed, its site and its number alone; return `SITE/CASE`."""
     case, place = f"Case{subject:02d}", (seed, list(PROTOCOLS).index(letter), subject)
     if channels == 1:
         names = [case, f"{case}_segmentation"]

@@ -1,11 +1,10 @@
-"""Augmentation of a whole batch at once, on its device, as a function of (seed, round, iteration).
+"""Augment a whole batch at once, on its device, as a function of (seed, round, iteration).
 
-First where every pixel comes from: rotation, scale, shift, flip and elastic warp compose into one sampling grid. Then,
-in the order a scanner works in, what the coil and the sequence make of the tissue (shading, gamma, contrast) and what
-the acquisition loses (blur, resolution, noise).
+Geometry comes first: rotation, scale, shift, flip and elastic warp compose into one sampling grid. Effects on intensity
+follow in a scanner's order: coil and sequence (shading, gamma, contrast), then acquisition (blur, resolution, noise).
 
-A sample draws from a generator of its own, and always draws everything. So what befalls it depends neither on the other
-samples nor on which effects are on, and a batch divided among processes is augmented as it would be in one.
+Each sample has its own generator and always draws every number. So its augmentation depends neither on the other
+samples nor on which effects are active, and a batch divided among processes is augmented as in one process.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["PRESETS", "Augmentation", "Chance", "Effect", "augment", "augment_al
 
 EFFECTS = tuple(Augmentation.model_fields)
 MOVES = ("rotation", "scale", "shift", "flip", "elastic")
-# Control points along a side of the two smooth fields: tissue bends by the organ, a coil shades the whole view.
+# Control points along a side of the two smooth fields: a warp varies over an organ, shading over the whole slice.
 WARP_KNOTS, BIAS_KNOTS = 7, 5
 TINY = 1e-6
 
@@ -42,11 +41,11 @@ def augment(
     first: int = 0,
     margin: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Augment images [B, C, N, N] and their labels [B, N, N]; the inputs are left as they are.
+    """Return images [B, C, N, N] and their labels [B, N, N] augmented; the inputs are not changed.
 
-    `first` is the place in the iteration of the batch's first sample: give each part of a divided batch, and each
-    batch of an iteration that has several, places of its own, so that no two samples share their augmentation.
-    `margin` pixels on every side of the inputs are there to be moved into the result, and are not part of it.
+    `first` is the place in the iteration of the batch's first sample. Parts of a divided batch, and several batches of
+    an iteration, need different places, so that no two samples share their augmentation. `margin` is the number of
+    extra pixels on every side of the inputs: geometry may move them into the result, and the result is without them.
     """
     images, labels, _ = augment_along(images, labels, None, config, seed, round, iteration, first=first, margin=margin)
     return images, labels
@@ -79,19 +78,19 @@ def augment_along(
 
 @dataclass(frozen=True)
 class Draw:
-    """What fell for each sample: for each effect two dials in -1 .. 1, both zero where it is not applied."""
+    """Draws of each sample: two numbers in -1 .. 1 for each effect, both zero where the effect is not applied."""
 
-    dials: dict[str, Tensor]  # name: [B, 2], of which most effects read the first
+    dials: dict[str, Tensor]  # effect -> [B, 2]; most effects read the first number
     warp: Tensor  # control points [B, 2, WARP_KNOTS, WARP_KNOTS]
     bias: Tensor  # control points [B, 1, BIAS_KNOTS, BIAS_KNOTS]
 
     def hits(self, *names: str) -> Tensor:
-        """Which samples any of these effects is applied to."""
+        """Return which samples have any of these effects, [B]."""
         return torch.stack([self.dials[name].any(1) for name in names]).any(0)
 
 
 def _draw(config: Augmentation, places: Sequence[tuple[int, ...]]) -> Draw:
-    """Drawn on the CPU, so that the same falls whatever the batch's device is."""
+    """Draw on the CPU, so that draws do not depend on the batch's device."""
     count = len(EFFECTS)
     parts = [count, 2 * count, 2 * WARP_KNOTS**2, BIAS_KNOTS**2]
     drawn = torch.stack([torch.rand(sum(parts), generator=torch_generator("augment", *place)) for place in places])
@@ -107,38 +106,38 @@ def _draw(config: Augmentation, places: Sequence[tuple[int, ...]]) -> Draw:
 
 
 def _factor(effect: Effect, dial: Tensor) -> Tensor:
-    """A factor between 1/(1+s) and 1+s, as likely to divide as to multiply."""
+    """Return factors between 1/(1+s) and 1+s, as likely below 1 as above."""
     return torch.pow(1 + effect.strength, dial)
 
 
 def _each(values: Tensor, images: Tensor) -> Tensor:
-    """One value a sample, where the images are and in a shape that spreads over them."""
+    """Return one value a sample on the images' device, in a shape that broadcasts over them."""
     return values.to(images.device)[:, None, None, None]
 
 
-# Where every pixel comes from
+# --- Geometry ---------------------------------------------------------------------------------------------------------
 
 
 def margin_of(config: Augmentation, size: int) -> int:
-    """Return the pixels around a window of `size` that moving it can bring into it."""
+    """Return how many pixels around a window of `size` the geometry can bring into it."""
     if not any(getattr(config, name).active for name in MOVES):
         return 0
     angle = math.radians(min(config.rotation.strength, 45)) if config.rotation.active else 0.0
-    reach = math.cos(angle) + math.sin(angle)  # of a rotated square's corner, its own being 1
+    reach = math.cos(angle) + math.sin(angle)  # of a rotated square's corner; 1 without rotation
     reach *= 1 + config.scale.strength if config.scale.active else 1.0
     reach += sum(2 * effect.strength for effect in (config.shift, config.elastic) if effect.active)
     return math.ceil((reach - 1) * size / 2)
 
 
 def _without(inputs: Tensor, margin: int) -> Tensor:
-    """Cut the margin off."""
+    """Return the inputs without their margin."""
     return inputs[..., margin : inputs.shape[-2] - margin, margin : inputs.shape[-1] - margin] if margin else inputs
 
 
 def _move(images: Tensor, labels: Tensor, draw: Draw, config: Augmentation, margin: int) -> tuple[Tensor, Tensor]:
-    """Sample images and labels on one grid, so that they cannot part.
+    """Return images and labels sampled on one grid, so that they stay aligned.
 
-    Beyond the slice its edge goes on: zeros would draw a frame in the mean's grey, and a mirror a second anatomy.
+    Beyond the slice its edge pixels are repeated: zeros would draw a grey frame, and a mirror a second anatomy.
     """
     hits = draw.hits(*MOVES)
     still, still_labels = _without(images, margin), _without(labels, margin)
@@ -155,10 +154,11 @@ def _move(images: Tensor, labels: Tensor, draw: Draw, config: Augmentation, marg
 
 
 def _largest_share(shares: Tensor, classes: Tensor) -> Tensor:
-    """The class [B, N, N] with the largest share [B, K, N, N] of each pixel.
+    """Return the class [B, N, N] with the largest share [B, K, N, N] of each pixel.
 
-    Nearest would need no shares, and is further from the truth: 0.958 DSC against 0.967 on glands at 64 x 64, both
-    compared with the same warp at twelve times the resolution. A loop: argmax across planes takes ten times as long.
+    Nearest-neighbour sampling needs no shares but is less exact: 0.958 DSC against 0.967 on glands at 64 x 64, both
+    compared with the same warp at twelve times the resolution. A loop is used since argmax over planes takes ten times
+    as long.
     """
     most, winner = shares[:, 0], classes[0].expand_as(shares[:, 0])
     for share, label in zip(shares.unbind(1)[1:], classes[1:], strict=True):
@@ -167,7 +167,7 @@ def _largest_share(shares: Tensor, classes: Tensor) -> Tensor:
 
 
 def _grid(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
-    """For every pixel of the result the place it is read from: [B, N, N, (x, y)], the slice reaching from -1 to 1."""
+    """Return the source place of every pixel, [B, N, N, (x, y)], in units where the slice reaches from -1 to 1."""
     size = images.shape[-1]
     at = (torch.arange(size, device=images.device) * 2 + 1) / size - 1
     there = _way_back(draw, config).to(images.device)[:, :, :, None, None]
@@ -179,7 +179,7 @@ def _grid(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
 
 
 def _way_back(draw: Draw, config: Augmentation) -> Tensor:
-    """The affine map [B, 2, 3] from a pixel of the result to its source; the flip is of x, the patient's left-right."""
+    """Return the affine map [B, 2, 3] from a pixel to its source; a flip reverses x, the patient's left and right."""
     angle = torch.deg2rad(config.rotation.strength * draw.dials["rotation"][:, 0])
     factor = _factor(config.scale, draw.dials["scale"][:, 0])
     mirror = 1 - 2 * draw.hits("flip").float()
@@ -189,7 +189,7 @@ def _way_back(draw: Draw, config: Augmentation) -> Tensor:
 
 
 def _smooth(knots: Tensor, size: int) -> Tensor:
-    """Fields [B, K, N, N] of cubic splines over control points [B, K, k, k], scaled to a largest value of one."""
+    """Return cubic-spline fields [B, K, N, N] of control points [B, K, k, k], scaled to a largest value of one."""
     basis = _spline_basis(size, knots.shape[-1]).to(knots.device)
     field = basis @ knots @ basis.T
     return field / field.abs().amax((1, 2, 3), keepdim=True).clamp_min(TINY)
@@ -197,19 +197,19 @@ def _smooth(knots: Tensor, size: int) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _spline_basis(size: int, knots: int) -> Tensor:
-    """Weights [size, knots] of a uniform cubic B-spline at the pixels' centres; the outer knots lie beyond the edge."""
+    """Return weights [size, knots] of a uniform cubic B-spline at pixel centres; outer knots lie beyond the edge."""
     at = (torch.arange(size) + 0.5) / size * (knots - 3) + 1
     far = (at[:, None] - torch.arange(knots)).abs()
     return torch.where(far < 1, 2 / 3 - far**2 + far**3 / 2, (2 - far).clamp_min(0) ** 3 / 6)
 
 
-# What the coil and the sequence make of the tissue
+# --- Coil and sequence ------------------------------------------------------------------------------------------------
 
 
 def _shade(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
-    """Coil shading, then gamma, with the sample's mean and deviation put back after.
+    """Return images with coil shading and then gamma, at each sample's former mean and deviation.
 
-    Both need a black to start from, which a normalised image has lost: the sample's darkest pixel stands for it.
+    Both effects need a black level, which a normalised image has lost; the sample's darkest pixel is taken for it.
     """
     hits = draw.hits("bias", "gamma")
     if not hits.any():
@@ -228,13 +228,13 @@ def _shade(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
 
 
 def _moments(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each sample."""
+    """Return mean and standard deviation of each sample."""
     mean = images.mean((1, 2, 3), keepdim=True)
     return mean, (images - mean).square().mean((1, 2, 3), keepdim=True).sqrt()
 
 
 def _stretch(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
-    """Contrast about the mean, cut at the sample's range as a display window would."""
+    """Return images with contrast changed about the mean, clipped to the sample's range as by a display window."""
     hits = draw.hits("contrast")
     if not hits.any():
         return images
@@ -245,11 +245,11 @@ def _stretch(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
     return torch.where(_each(hits, images), stretched, images)
 
 
-# What the acquisition loses
+# --- Acquisition ------------------------------------------------------------------------------------------------------
 
 
 def _coarsen(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
-    """Blur and lowered resolution: both are linear and the same along rows and columns, so one matrix a sample."""
+    """Return images with blur and lower resolution: both are linear and separable, so one matrix a sample does both."""
     hits = draw.hits("blur", "resolution")
     if not hits.any():
         return images
@@ -261,15 +261,17 @@ def _coarsen(images: Tensor, draw: Draw, config: Augmentation) -> Tensor:
 
 
 def _gaussian(sigma: Tensor, size: int) -> Tensor:
-    """Matrices [B, 1, N, N] that blur a line of pixels; the identity where sigma is zero."""
+    """Return matrices [B, 1, N, N] that blur a line of pixels; the identity where sigma is zero."""
     at = torch.arange(size, device=sigma.device)
     apart = ((at[:, None] - at) / sigma.clamp_min(TINY)).abs()
-    weights = torch.exp(-(apart.clamp_max(4) ** 2) / 2) * (apart < 4)  # the far tail is denormal: tenfold the time
+    weights = torch.exp(-(apart.clamp_max(4) ** 2) / 2) * (
+        apart < 4
+    )  # the far tail is denormal, which takes ten times as long
     return weights / weights.sum(-1, keepdim=True)
 
 
 def _larger_pixels(factor: Tensor, size: int) -> Tensor:
-    """Matrices [B, 1, N, N] that average a line over pixels `factor` times as long and interpolate back."""
+    """Return matrices [B, 1, N, N] that average a line over pixels `factor` times as long and interpolate back."""
     at = torch.arange(size, device=factor.device)
     centres = (at[:, None] + 0.5) * factor - 0.5  # [B, 1, N, 1]; the last of the larger pixels lie beyond the line
     overlap = ((factor + 1) / 2 - (centres - at).abs()).clamp(0, 1)
@@ -280,7 +282,7 @@ def _larger_pixels(factor: Tensor, size: int) -> Tensor:
 
 
 def _add_noise(images: Tensor, draw: Draw, config: Augmentation, places: Sequence[tuple[int, ...]]) -> Tensor:
-    """Gaussian noise, white and independent between slices, as thermal noise is where there is signal."""
+    """Return images with white Gaussian noise, independent between slices, as thermal noise in regions with signal."""
     hits = draw.hits("noise")
     if not hits.any():
         return images

@@ -1,7 +1,7 @@
-"""The batches of one iteration, by name: D of the incoming site, P of the replay, P_k of each site, halves of D ∪ P.
+"""The batches of an iteration: D of the incoming site, P of replay, P_k of each previous site, halves of D ∪ P.
 
-A batch is a list of rows, and rows become arrays only when a gradient is asked for: a process of a data-parallel job
-loads just its share, and a method cannot tell whether a batch is in memory at all.
+A batch is a list of rows. Rows become arrays only when a gradient needs them, so a process of a data-parallel job loads
+its share alone, and a method does not depend on batches being in memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from smg.prepare.augment import Augmentation, augment_along, margin_of
 from smg.prepare.slices import Samples, Slices, draw_indices, endless
 from smg.randomness import numpy_generator
 
-Row = tuple[int, int, int]  # source (0 the incoming site, k the k-th before), slice of it, place in the iteration
+Row = tuple[int, int, int]  # source (0 the incoming site, k the k-th previous one), its slice, place in the iteration
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of an iteration, under the name that a step's report uses."""
+    """Some rows of an iteration, with a name that reports of a step use."""
 
     name: str
     rows: tuple[Row, ...]
@@ -33,16 +33,16 @@ class Batch:
         return len(self.rows)
 
     def load(self, share: slice = slice(None)) -> Samples:
-        """The rows, or a share of them, as arrays."""
+        """Return the rows, or a share of them, as arrays."""
         return self.iteration.load(self.rows[share])
 
 
 @dataclass
 class Iteration:
-    """Every draw is a function of (seed, round, number); nothing is drawn that no one asks for."""
+    """One iteration of a round. Each draw is a function of (seed, round, number), and is made on demand."""
 
     incoming_site: Slices
-    previous_sites: Sequence[Slices]  # the exemplars of each, or all there is for a method that keeps all
+    previous_sites: Sequence[Slices]  # the exemplars of each, or all slices for a method that keeps them
     size: int
     seed: int
     round: int
@@ -56,7 +56,7 @@ class Iteration:
 
     @cached_property
     def incoming(self) -> Batch:
-        """D: a batch of the incoming site."""
+        """Return D: a batch of the incoming site."""
         return Batch("incoming", self._rows(0, self.incoming_site, self.size, first=0), self)
 
     @cached_property
@@ -86,7 +86,7 @@ class Iteration:
 
     @cached_property
     def exemplars(self) -> tuple[Batch, ...]:
-        """P_k: a batch of each previous site, each of the size of P."""
+        """Return the P_k: a batch of each previous site, each of the size of P."""
         first, count = 2 * self.size + (self.replay_size or 0), self.replay_size or self.size
         return tuple(
             Batch(f"site {k}", self._rows(k, source, count, first + (k - 1) * count), self)
@@ -95,7 +95,7 @@ class Iteration:
 
     @cached_property
     def pooled(self) -> Batch:
-        """A batch over every slice of every site so far, of the size of D and P together."""
+        """Return a batch over every slice of every site so far, of the size of D and P together."""
         sources = [self.incoming_site, *self.previous_sites]
         starts = list(accumulate((len(source) for source in sources), initial=0))
         replayed = self.replay_size or self.size
@@ -117,11 +117,11 @@ class Iteration:
             yield Batch("each slice", tuple((0, index, index) for index in indices), alone)
 
     def union(self, *batches: Batch) -> Batch:
-        """C = D ∪ P."""
+        """Return C = D ∪ P."""
         return Batch("union", tuple(row for batch in batches for row in batch.rows), self)
 
     def split(self, *batches: Batch) -> tuple[Batch, Batch]:
-        """C cut at random into equal halves C_tr and C_te, again in every iteration."""
+        """Return C cut at random into equal halves C_tr and C_te, differently in every iteration."""
         rows = self.union(*batches).rows
         order = numpy_generator("split", self.seed, self.round, self.number).permutation(len(rows))
         half = len(rows) // 2
@@ -130,12 +130,12 @@ class Iteration:
         return Batch("virtual train", train, self), Batch("virtual test", test, self)
 
     def shuffled(self, batches: Sequence[Batch]) -> list[Batch]:
-        """The batches in an order that is random in every iteration."""
+        """Return the batches in a random order, another one in every iteration."""
         order = numpy_generator("order", self.seed, self.round, self.number).permutation(len(batches))
         return [batches[i] for i in order]
 
     def load(self, rows: Sequence[Row]) -> Samples:
-        """Rows as arrays; one that serves in two batches is read and augmented once."""
+        """Return rows as arrays; a row of two batches is read and augmented once."""
         for source in {row[0] for row in rows}:
             missing = [row for row in dict.fromkeys(rows) if row[0] == source and row not in self._loaded]
             for start, stop in _runs([row[2] for row in missing]):
@@ -145,6 +145,7 @@ class Iteration:
         return Samples(torch.stack(images), torch.stack(labels), stored)
 
     def _fetch(self, source: int, rows: list[Row]) -> None:
+        """Read and augment rows of one source at consecutive places."""
         site = self.incoming_site if source == 0 else self.previous_sites[source - 1]
         here = (self.seed, self.round, self.number)
         margin = 0 if self.window is None else margin_of(self.augmentation, self.window)
@@ -157,12 +158,13 @@ class Iteration:
         self._loaded.update(zip(rows, zip(images, labels, of_rows, strict=True), strict=True))
 
     def _rows(self, number: int, source: Slices, count: int, first: int) -> tuple[Row, ...]:
+        """Return `count` rows drawn from a source, at the places from `first` on."""
         purpose = f"site {number}" if number else "incoming"
         indices = draw_indices(len(source), count, purpose, self.seed, self.round, self.number)
         return tuple((number, index, first + offset) for offset, index in enumerate(indices))
 
 
 def _runs(places: list[int]) -> list[tuple[int, int]]:
-    """Where consecutive numbers start and stop, so that a run is augmented in one call."""
+    """Return where runs of consecutive numbers start and stop; each run is augmented in one call."""
     cuts = [0, *(i for i in range(1, len(places)) if places[i] != places[i - 1] + 1), len(places)]
     return [(a, b) for a, b in pairwise(cuts) if a < b]

@@ -1,7 +1,7 @@
-"""Prepared subjects on disk: one safetensors file each, named by what it was made from, and memory-mapped.
+"""Cache of prepared subjects: one memory-mapped safetensors file each, named by a hash of what it was made from.
 
-The name is a hash of the source files' bytes and the options, so an entry can never be stale; it is written whole or
-not at all, so it can never be half; and it says nothing of the patient. The folder may be deleted at any time.
+The hash covers the bytes of the source files and the options, so an entry is never stale, and its name does not reveal
+the patient. An entry is written whole or not at all. The folder may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from smg.sites.volume import source_files
 if TYPE_CHECKING:
     import torch
 
-FORMAT = 4  # of what an entry holds: raise it, and every entry is made again
+FORMAT = 4  # of an entry; raise it when entries change, and each is made again
 
-KINDS = {  # safetensors' names of what a tensor may hold, and torch's
+KINDS = {  # safetensors' name of a data type -> torch's
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
     **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
@@ -34,18 +34,23 @@ KINDS = {  # safetensors' names of what a tensor may hold, and torch's
 
 
 def cache_folder() -> Path:
-    """`SMG_CACHE`, or `smg` in the user's cache folder; readable by its owner alone, since it holds images."""
+    """Return the cache's folder, and make it: `SMG_CACHE`, or `smg` in the user's cache folder.
+
+    A new folder is readable by its owner alone, since it holds images of patients.
+    """
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smg"
     folder = Path(os.environ.get("SMG_CACHE") or default)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise SmgError(f"{folder}: cannot keep prepared scans there ({error.strerror}); set SMG_CACHE") from None
+        raise SmgError(
+            f"{folder}: prepared scans cannot be written there: {error.strerror}; set SMG_CACHE to another folder"
+        ) from None
     return folder
 
 
 def key_of(subject: Subject, stored_options: dict[str, object]) -> str:
-    """A hash of every byte the entry is made from."""
+    """Return a hash of the options and of every byte that the entry is made from."""
     whole = hashlib.sha256(json.dumps([FORMAT, stored_options], sort_keys=True).encode())
     for path in (*subject.images, subject.mask):
         for file in source_files(path):
@@ -57,15 +62,15 @@ def key_of(subject: Subject, stored_options: dict[str, object]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A prepared subject: arrays that stay on disk until they are touched, and where they lie in the scan."""
+    """A prepared subject: arrays that stay on disk until they are read, and their grid in the scan."""
 
     subject: Subject
     images: torch.Tensor  # [slices, channels, rows, columns] float32
     labels: torch.Tensor  # [slices, rows, columns] uint8, class indices
-    foreground: tuple[bool, ...]  # for each slice, whether any foreground is in it
+    foreground: tuple[bool, ...]  # for each slice, whether it holds foreground
     grid: Grid
     content: str  # hash of the scan's voxels as they are stored
-    turned: str = ""  # and as axial slices
+    turned: str = ""  # hash of the voxels as axial slices
     needed: float = 0.0  # mm: the smallest central field that holds all its foreground
     outputs: torch.Tensor | None = None  # [slices, classes, rows, columns] float16: the network's, of some exemplars
 
@@ -73,7 +78,7 @@ class Prepared:
 def write_entry(
     path: Path, images: Array, labels: Array, grid: Grid, content: str, turned: str = "", needed: float = 0.0
 ) -> None:
-    """Write a prepared subject whole, or not at all."""
+    """Write a prepared subject, whole or not at all."""
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -91,12 +96,12 @@ def write_entry(
     with replacing(path, durable=False) as temporary:
         try:
             save_file({"images": images, "labels": labels}, temporary, metadata={"about": json.dumps(about)})
-        except SafetensorError as error:  # which is how it tells of a full disk
+        except SafetensorError as error:  # as it reports a full disk
             raise OSError(0, str(error).rpartition(": ")[2], str(path)) from None
 
 
 def open_entry(path: Path, subject: Subject) -> Prepared | None:
-    """Map an entry into memory; None where there is none, or one that was cut short by something else than us."""
+    """Return an entry mapped into memory; None if there is none, or if it was damaged from outside."""
     import numpy as np
 
     try:
@@ -113,7 +118,10 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
 
 
 def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """The file's tensors as views of one memory map that holds no file open (a site may have thousands)."""
+    """Return a file's tensors and metadata; the tensors are views of one memory map.
+
+    The map keeps no file open, since a site may have thousands of files.
+    """
     import torch
 
     head, metadata, begin = safetensors_header(path)

@@ -1,8 +1,8 @@
-"""The way between a scan's own grid and the prepared one, axial slices at one size or one spacing, and the way back.
+"""Map a scan's own grid to the prepared grid, axial slices at one size or one spacing, and masks back to the scan.
 
-A resized slice is  Y = W_r X W_cᵀ,  one sparse matrix for the rows and one for the columns, each row of W a triangle
-filter (linear interpolation upwards, averaging over the source pixels downwards). At equal size W is the identity and
-is left out, so nothing is lost there.
+A resized slice is  Y = W_r X W_cᵀ,  with one sparse matrix for the rows and one for the columns. Each row of W is a
+triangle filter: linear interpolation to a larger size, an average over source pixels to a smaller one. At equal size W
+is the identity and is skipped, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from smg.sites.volume import Orientation
 
 @lru_cache(maxsize=64)
 def resize_matrix(source: int, target: int) -> sparse.csr_matrix:
-    """W [target, source]: pixel centres are aligned over the whole edge, rows sum to one."""
+    """Return W [target, source]; the outer edges of both pixel grids coincide, and each row sums to one."""
     scale = source / target
     centres = (np.arange(target) + 0.5) * scale - 0.5
     reach = max(scale, 1.0)
@@ -28,7 +28,7 @@ def resize_matrix(source: int, target: int) -> sparse.csr_matrix:
 
 
 def resize(slices: Array, rows: int, columns: int) -> Array:
-    """[..., h, w] -> [..., rows, columns], float32."""
+    """Return slices [..., h, w] resized to [..., rows, columns], float32."""
     slices = np.asarray(slices, np.float32)
     height, width = slices.shape[-2:]
     if (height, width) == (rows, columns):
@@ -41,7 +41,7 @@ def resize(slices: Array, rows: int, columns: int) -> Array:
 
 
 def resize_classes(indices: Array, rows: int, columns: int) -> Array:
-    """Class indices resized: each class's indicator is resized, the largest wins."""
+    """Return class indices resized: each class's indicator is resized, and the largest wins."""
     if indices.shape[-2:] == (rows, columns):
         return np.ascontiguousarray(indices, np.uint8)
     shares = [resize(indices == number, rows, columns) for number in range(1, int(indices.max(initial=0)) + 1)]
@@ -55,10 +55,11 @@ def resize_classes(indices: Array, rows: int, columns: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A scan's grid (shape [k, j, i] and affine) beside the prepared one, whose slices are axial.
+    """A scan's grid (shape [k, j, i] and affine) and the prepared grid of axial slices that belongs to it.
 
-    Without `spacing` a prepared slice has `size` x `size` pixels. With it, it has the pixels of that spacing (mm) that
-    its field of view holds, rounded to whole pixels as nnU-Net does; with `field` (mm), at most the central ones.
+    Without `spacing` a prepared slice has `size` x `size` pixels. With `spacing` (mm) it covers the scan's field of
+    view in pixels of that spacing, rounded to whole pixels as in nnU-Net. With `field` (mm) only the central field is
+    kept.
     """
 
     shape: tuple[int, int, int]
@@ -69,24 +70,25 @@ class Grid:
 
     @cached_property
     def orientation(self) -> Orientation:
+        """Return the scan's orientation."""
         return Orientation.of(self.affine)
 
     @cached_property
     def axial_shape(self) -> tuple[int, int, int]:
-        """Slices, rows and columns of the scan seen axially."""
+        """Return slices, rows and columns of the scan viewed as axial."""
         slices, rows, columns = (self.shape[axis] for axis in self.orientation.axes)
         return slices, rows, columns
 
     @cached_property
     def pixel(self) -> tuple[float, float]:
-        """Millimetres between the scan's axial rows and columns."""
+        """Return the millimetres between the scan's axial rows and columns."""
         steps = np.linalg.norm(self.affine[:3, :3], axis=0)
         _, rows, columns = (float(steps[2 - axis]) for axis in self.orientation.axes)
         return rows, columns
 
     @cached_property
     def whole(self) -> tuple[int, int]:
-        """Rows and columns of a slice at the prepared resolution, before it is cut to the field."""
+        """Return rows and columns of a slice at the prepared resolution, before it is cut to the field."""
         if self.spacing is None:
             return self.size, self.size
         rows, columns = (
@@ -96,17 +98,18 @@ class Grid:
 
     @cached_property
     def box(self) -> tuple[slice, slice]:
-        """Where the field lies in the whole slice."""
+        """Return the rows and columns of the whole slice that the field covers."""
         rows, columns = (self._central(length) for length in self.whole)
         return rows, columns
 
     def _central(self, length: int) -> slice:
+        """Return the part of a line that the field covers."""
         kept = length if self.field is None or self.spacing is None else max(1, round(self.field / self.spacing))
         start = max(0, (length - kept) // 2)
         return slice(start, min(start + kept, length))
 
     def image(self, array: Array) -> Array:
-        """Return a scan's voxels on the prepared grid: [slices, rows, columns] float32, in memory of their own."""
+        """Return a scan's voxels on the prepared grid: [slices, rows, columns] float32, never a view of them."""
         image = resize(np.ascontiguousarray(self.orientation.axial(array), np.float32), *self.whole)[:, *self.box]
         return image.copy() if np.may_share_memory(image, array) else np.ascontiguousarray(image)
 
@@ -116,10 +119,10 @@ class Grid:
         return np.ascontiguousarray(whole[:, *self.box])
 
     def field_of(self, indices: Array) -> float:
-        """Return the smallest `field` (mm) that holds all foreground of a mask; 0 where there is none."""
+        """Return the smallest `field` (mm) that holds all foreground of a mask; 0 for an empty mask."""
         shown = (self.orientation.axial(indices) != 0).any(axis=0)
         needed = 0.0
-        for axis, mm in zip((1, 0), self.pixel, strict=True):  # over columns: which rows hold foreground
+        for axis, mm in zip((1, 0), self.pixel, strict=True):  # first the rows that hold foreground, then the columns
             lines = np.flatnonzero(shown.any(axis=axis))
             if len(lines):
                 centre = shown.shape[1 - axis] / 2
@@ -129,20 +132,22 @@ class Grid:
     def back(self, prepared: Array) -> Array:
         """Return a prepared mask, or class scores [slices, classes, rows, columns], as a mask on the scan's own grid.
 
-        Scores are put back as they are and decided there, which keeps a contour smoother than moving a decided mask.
-        Outside the field all is background.
+        Scores are resized first and the class is decided on the scan's grid, which gives smoother contours than
+        resizing a mask. Outside the field everything is background.
         """
         _, rows, columns = self.axial_shape
         if prepared.ndim == 4:
             mask = np.empty((len(prepared), rows, columns), np.uint8)
-            for decided, scores in zip(mask, prepared, strict=True):  # one by one: all would take twelve scans' memory
+            for decided, scores in zip(
+                mask, prepared, strict=True
+            ):  # one by one: all together take the memory of twelve scans
                 decided[:] = resize(self._uncut(scores), rows, columns).argmax(axis=0)
         else:
             mask = resize_classes(self._uncut(prepared), rows, columns)
         return np.ascontiguousarray(self.orientation.stored(mask))
 
     def _uncut(self, cut: Array) -> Array:
-        """Put what was cut to the field back into the whole slice, with background around it."""
+        """Return a mask or scores of the field in the whole slice, with background around the field."""
         if cut.shape[-2:] == self.whole:
             return cut
         whole = np.zeros((*cut.shape[:-2], *self.whole), cut.dtype)

@@ -1,4 +1,4 @@
-"""A site prepared: every subject examined, turned into arrays of slices, and kept in the cache."""
+"""Prepare a site: examine every subject, turn it into arrays of slices, and keep them in the cache."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from smg.sites.formats import Array
 from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import LIMIT, Volume
 
-FAR = 2.0  # factor between a scan's pixels and the spacing from which a line says so
-ROUNDING = 1e-6  # of the largest value: what the sums of a resized slice may be off by, and more
+FAR = 2.0  # factor between a scan's pixels and the spacing from which on the user gets a note
+ROUNDING = 1e-6  # of the largest value: a bound on the rounding error of a resized slice
 
 
 def prepare_site(
@@ -29,9 +29,10 @@ def prepare_site(
     limit: int = LIMIT,
     progress: Callable[[str], None] | None = None,
 ) -> list[Prepared]:
-    """Every subject of the site as memory-mapped slices, from the cache where nothing has changed.
+    """Return every subject of the site as memory-mapped slices, from the cache where nothing has changed.
 
-    A site with faults is refused; with `leave_out`, the subjects that have them are left out instead.
+    A site with faults is refused; with `leave_out`, its subjects with faults are left out instead. `progress` is called
+    with the site's name after each subject.
     """
     _check_channels(site, options)
     folder = cache or cache_folder()
@@ -65,17 +66,17 @@ def prepare_site(
 
 
 def _check_channels(site: Site, options: Preparation) -> None:
-    """Refuse a site whose channels are not the ones asked for; a single one may have any name."""
+    """Raise an error if the site's channels are not the configured ones; a single channel may have any name."""
     wanted = options.channels or ("image",)
     if len(site.channels) != len(wanted) or (len(wanted) > 1 and site.channels != wanted):
         raise SmgError(
-            f"site {site.name}: its subjects have the channels {', '.join(site.channels)}, where "
-            f"{', '.join(wanted)} are needed; give the same images, in the same order"
+            f"site {site.name}: its channels are {', '.join(site.channels)}, and preparation.channels has "
+            f"{', '.join(wanted)}; give the same images in the same order"
         )
 
 
 def check_field(subjects: Sequence[Prepared], options: Preparation) -> None:
-    """Refuse a field that would cut off foreground of a subject, with the field that would do."""
+    """Raise an error if the field cuts off foreground of a subject; it names the field that would hold all."""
     if options.field is None or options.spacing is None:
         return
     outside = [p for p in subjects if p.needed > options.field + options.spacing]  # a pixel is rounding
@@ -83,27 +84,27 @@ def check_field(subjects: Sequence[Prepared], options: Preparation) -> None:
         worst = max(outside, key=lambda p: p.needed)
         raise SmgError(
             f"{worst.subject.mask}: foreground lies outside the central field of {options.field:g} mm "
-            f"({len(outside)} of {len(subjects)} subjects); preparation.field={math.ceil(worst.needed)} holds it all"
+            f"({len(outside)} of {len(subjects)} subjects); set preparation.field={math.ceil(worst.needed)} to hold it"
         )
 
 
 def scale_note(subjects: Sequence[Prepared], options: Preparation) -> str | None:
-    """Return a line about subjects whose pixels are far from the spacing they are resampled to, if there are any."""
+    """Return a note if pixels of some subjects are far from the spacing of the preparation; None if not."""
     if options.spacing is None:
         return None
     pixels = [max(p.grid.pixel) for p in subjects]
     coarse, fine = max(pixels), min(pixels)
     if coarse > FAR * options.spacing:
-        return f"its pixels are up to {coarse:.2f} mm and are interpolated to {options.spacing:g}: details are missing"
+        return f"its pixels are up to {coarse:.2f} mm and are interpolated to {options.spacing:g}: they lack detail"
     if fine < options.spacing / (2 * FAR):
         return f"its pixels are down to {fine:.2f} mm and are averaged to {options.spacing:g}: details are lost"
     return None
 
 
 def prepare_scan(channels: Sequence[Volume], options: Preparation) -> tuple[Array, Grid]:
-    """Return a scan's slices [slices, channels, rows, columns] and its grid, for the way back.
+    """Return a scan's slices [slices, channels, rows, columns] and its grid, which maps masks back to the scan.
 
-    Each channel is normalised on its own, after it was cut to the field: what the network sees has zero mean.
+    Each channel is cut to the field and then normalised on its own, so that what the network sees has zero mean.
     """
     shape = channels[0].array.shape
     grid = Grid((shape[0], shape[1], shape[2]), channels[0].affine, options.size, options.spacing, options.field)
@@ -120,7 +121,7 @@ def prepare_scan(channels: Sequence[Volume], options: Preparation) -> tuple[Arra
 
 
 def normalise(values: Array) -> None:
-    """Zero mean and unit variance, in place; what is constant, but for a resized slice's rounding, becomes zero."""
+    """Give values zero mean and unit variance, in place; values that are constant up to rounding become zero."""
     largest = max(values.max(), -values.min())
     values -= values.mean()
     deviation = np.sqrt(values @ values / len(values))
@@ -131,24 +132,30 @@ def normalise(values: Array) -> None:
 
 
 def _make(path: Path, found: Examined, options: Preparation) -> None:
-    assert found.images  # else there were faults
+    """Prepare an examined subject and write its cache entry."""
+    assert found.images  # a subject without images has faults
     assert found.classes is not None
     images, grid = prepare_scan(found.images, options)
     labels, needed = grid.classes(found.classes), grid.field_of(found.classes)
     try:
         write_entry(path, images, labels, grid, found.content, found.turned, needed)
     except OSError as error:
-        raise SmgError(f"{path.parent}: cannot keep prepared scans there ({error.strerror}); set SMG_CACHE") from None
+        raise SmgError(
+            f"{path.parent}: prepared scans cannot be written there: {error.strerror}; set SMG_CACHE to another folder"
+        ) from None
 
 
 def _vanished(subject: Subject, path: Path) -> Fault:
-    return Fault(subject.site, subject.case, str(path), "was written, but is gone or cannot be read back")
+    """Return the fault of a cache entry that cannot be read after it was written."""
+    reason = "this cache entry was written, but cannot be read; set SMG_CACHE to another folder"
+    return Fault(subject.site, subject.case, str(path), reason)
 
 
 def _refuse(site: Site, faults: list[Fault], leave_out: bool) -> None:
+    """Raise an error that names the first fault, unless subjects with faults are left out."""
     if faults and not leave_out:
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        count = f"{len(faults)} fault{'s' * (len(faults) > 1)}"
         raise SmgError(
-            f"{faults[0]}{more}: site {site.name} has faults; `smg sites check` lists them, "
+            f"{faults[0]}; site {site.name} has {count}: `smg sites check` lists them, "
             "--leave-out goes on without those subjects"
         )

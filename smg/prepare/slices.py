@@ -1,7 +1,7 @@
-"""Slices drawn as a function of (seed, round, iteration).
+"""Draw slices as a function of (seed, round, iteration).
 
-The order of drawing is one endless sequence: the slices in a random order, then all of them in another, and so on.
-Iteration t takes the places t·B to (t+1)·B of it, wherever the process was started.
+Slices are drawn from one endless sequence: all slices in a random order, then all of them in another, and so on.
+Iteration t takes places t·B to (t+1)·B of the sequence, so a restarted process draws the same slices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from smg.sites.formats import Array
 
 @dataclass(frozen=True)
 class Samples:
-    """Slices in memory, as the network takes them."""
+    """A batch of slices or windows in memory."""
 
     images: torch.Tensor  # [B, adjacent x channels, N, N] float32
     labels: torch.Tensor  # [B, N, N] uint8, class indices
@@ -32,7 +32,7 @@ class Samples:
 
 
 class Slices:
-    """All slices of some prepared subjects that may be drawn, one after another."""
+    """The slices of prepared subjects that training may draw, numbered in order."""
 
     def __init__(self, subjects: Sequence[Prepared], options: Preparation) -> None:
         self.subjects, self.options = subjects, options
@@ -47,10 +47,10 @@ class Slices:
         return len(self.places)
 
     def gather(self, indices: Sequence[int], places: Sequence[Place] | None = None, margin: int = 0) -> Samples:
-        """Copy the slices at these indices, and nothing else, out of the memory map.
+        """Return copies of the slices at these indices; nothing else is read from the memory map.
 
-        With a spacing they are windows, drawn at `places` (the central ones, where no places are given), each with
-        `margin` more pixels of its slice on every side.
+        With a spacing they are windows, drawn at `places` or, without places, at the slices' centres. Each has `margin`
+        more pixels of its slice on every side.
         """
         rows = [self._window(index, places[n] if places else None, margin) for n, index in enumerate(indices)]
         images, labels, outputs = zip(*rows, strict=True)
@@ -77,8 +77,11 @@ class Slices:
 
 
 def with_neighbours(images: torch.Tensor, slices: Sequence[int], adjacent: int) -> torch.Tensor:
-    """Return [B, adjacent x channels, rows, columns]: each slice of [slices, channels, rows, columns], with its
-    neighbours if asked for, from the lowest up; beyond the last slice stands the last."""
+    """Return slices with their neighbours, [B, adjacent x channels, rows, columns].
+
+    `images` are [slices, channels, rows, columns]. Neighbours are in order from the lowest up. The first and last slice
+    are their own missing neighbours.
+    """
     if adjacent == 1 and len(slices) == 1:
         return images[slices[0]][None]  # a view: nothing is copied
     offsets = torch.arange(adjacent) - adjacent // 2
@@ -88,9 +91,9 @@ def with_neighbours(images: torch.Tensor, slices: Sequence[int], adjacent: int) 
 def passes(
     images: torch.Tensor, options: Preparation, at_once: int
 ) -> Iterator[tuple[list[tuple[int, Corner]], torch.Tensor]]:
-    """Yield all windows of slices [slices, channels, rows, columns], some at once: where they lie, and [B, C, N, N].
+    """Yield all windows of slices [slices, channels, rows, columns] in batches: (slice, corner) of each, [B, C, N, N].
 
-    Without a spacing the window is the slice itself.
+    Without a spacing each slice is one window.
     """
     size = options.window
     corners = [(0, 0)] if size is None else tiles(images.shape[-2], images.shape[-1], size)
@@ -104,16 +107,17 @@ def passes(
 
 
 def draw_indices(n: int, count: int, purpose: str, seed: int, round: int, iteration: int) -> list[int]:
-    """Places iteration·count ... of the endless sequence of permutations of n."""
+    """Return places iteration·count to (iteration+1)·count of the endless sequence of permutations of n."""
     places = range(iteration * count, (iteration + 1) * count)
     return [endless(n, place, purpose, seed, round) for place in places]
 
 
 def endless(n: int, place: int, purpose: str, seed: int, round: int) -> int:
-    """What stands at this place of the endless sequence."""
+    """Return the element at a place of the endless sequence."""
     return int(_permutation(n, purpose, seed, round, place // n)[place % n])
 
 
 @lru_cache(maxsize=256)
 def _permutation(n: int, purpose: str, seed: int, round: int, epoch: int) -> Array:
+    """Return the permutation of n that an epoch of the endless sequence uses."""
     return numpy_generator(f"batches/{purpose}", seed, round, epoch).permutation(n)

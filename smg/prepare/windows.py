@@ -1,7 +1,7 @@
-"""Windows: the squares of a slice that the network sees, where training draws them and where prediction lays them.
+"""Windows: the squares of a slice that the network sees, drawn in training and tiled in prediction.
 
-A window may reach beyond its slice, where a slice is smaller than a window. There the slice's edge goes on: zeros would
-draw a frame in the mean's grey.
+A window reaches beyond its slice if the slice is smaller. There the pixels of the slice's edge are repeated, since
+zeros would draw a grey frame.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SIGMA = 1 / 8  # of the Gaussian weights, as a share of the window's side, as nn
 def draw_corner(labels: Array, size: int, share: float, place: Place) -> Corner:
     """Draw a training window of a slice with these labels [rows, columns].
 
-    With probability `share` it is centred on a random foreground pixel, as far as the slice's edges allow; otherwise it
-    lies anywhere. A slice without foreground has no such pixel, so its window lies anywhere.
+    With probability `share` it is centred on a random foreground pixel, as far as the slice's edges allow. In the other
+    cases, and in a slice without foreground, its place is uniform.
     """
     coin, pick, down, across = numpy_generator("window", *place).random(4)
     rows, columns = labels.shape
@@ -38,16 +38,17 @@ def draw_corner(labels: Array, size: int, share: float, place: Place) -> Corner:
 
 
 def _inside(start: int, length: int, size: int) -> int:
-    """Move a window into the slice; where it does not fit, centre it."""
+    """Return a window's start moved into the slice; a window larger than the slice is centred."""
     return min(max(start, 0), length - size) if length >= size else (length - size) // 2
 
 
 def _anywhere(u: float, length: int, size: int) -> int:
+    """Return a window's start for a uniform draw u in 0..1; a window larger than the slice is centred."""
     return int(u * (length - size + 1)) if length >= size else (length - size) // 2
 
 
 def cut(slices: Tensor, corner: Corner, size: int) -> Tensor:
-    """Cut the window [..., size, size] out of slices [..., rows, columns]; a view where it lies inside them."""
+    """Return the window [..., size, size] of slices [..., rows, columns]; a view if it lies inside them."""
     (top, left), (rows, columns) = corner, slices.shape[-2:]
     if min(corner) >= 0 and top + size <= rows and left + size <= columns:
         return slices[..., top : top + size, left : left + size]
@@ -57,11 +58,12 @@ def cut(slices: Tensor, corner: Corner, size: int) -> Tensor:
 
 
 def tiles(rows: int, columns: int, size: int) -> list[Corner]:
-    """Return the corners of the windows that cover a slice in prediction, overlapping by about a half."""
+    """Return the corners of the windows that cover a slice in prediction; neighbours overlap by about half."""
     return [(top, left) for top in _starts(rows, size) for left in _starts(columns, size)]
 
 
 def _starts(length: int, size: int) -> list[int]:
+    """Return evenly spread starts of windows that cover a line."""
     if length <= size:
         return [(length - size) // 2]
     steps = math.ceil((length - size) / (size * (1 - OVERLAP)))
@@ -70,7 +72,7 @@ def _starts(length: int, size: int) -> list[int]:
 
 @lru_cache(maxsize=8)
 def gaussian(size: int) -> Tensor:
-    """Return the weights [size, size] of a window's pixels where windows overlap: its centre counts most."""
+    """Return the weights [size, size] of a window's pixels where windows overlap; the centre counts most."""
     at = (torch.arange(size) - (size - 1) / 2) / (size * SIGMA)
     line = torch.exp(-(at**2) / 2)
     return torch.outer(line, line).clamp_min(1e-4)

@@ -1,4 +1,4 @@
-"""Checking sites: facts about each, and every fault of a subject with its file and reason."""
+"""Check sites: facts of each site, and every fault of a subject with its file and reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Examined:
     mask: Volume | None = None
     classes: Array | None = None  # the mask as class indices
     content: str = ""  # a hash of the voxels of all channels as they are stored
-    turned: str = ""  # and one that is the same however they are stored
+    turned: str = ""  # a hash that is the same in any orientation of storage
     faults: list[Fault] = field(default_factory=list)
 
 
@@ -70,13 +70,13 @@ def examine(
         found.classes = labels.index(found.mask.array)
         if unexpected := labels.unexpected(found.mask.array, label_values):
             values = ", ".join(f"{v:g}" for v in unexpected[:5])
-            advice = "; give them to a class or the background" if labels.classes else ""
-            fault(subject.mask, f"label values that were not expected: {values}{advice}")
+            advice = "give them to a class or the background" if labels.classes else "correct the mask"
+            fault(subject.mask, f"label values that were not expected: {values}; {advice}")
         elif not found.classes.any():
-            fault(subject.mask, "empty mask: no voxel is foreground")
+            fault(subject.mask, "empty mask: no voxel is foreground; draw the structure or remove the subject")
     if found.image is not None and found.mask is not None:
         if reason := same_grid(found.image, found.mask):
-            fault(subject.mask, f"image and mask grids differ: {reason}")
+            fault(subject.mask, f"image and mask grids differ: {reason}; resample the mask to the grid of its image")
     return found
 
 
@@ -103,16 +103,17 @@ def image_fault(array: Array) -> str | None:
     """Return why no network can learn from these voxels, or None."""
     bad = 0 if array.dtype.kind != "f" else int(np.count_nonzero(~np.isfinite(array)))
     if bad:
-        return f"{bad} voxels are NaN or infinite"
+        return f"{bad} voxels are NaN or infinite; export the scan again"
     if array.size == 0 or array.min() == array.max():
-        return "constant image: every voxel has the same value"
+        return "constant image: every voxel has the same value; export the scan again"
     return None
 
 
 def doubled(scans: Iterable[tuple[Subject, str, str]]) -> list[Fault]:
-    """Return a fault for each scan whose voxels are those of an earlier one, in any site: it could be in two parts.
+    """Return a fault for each scan whose voxels are those of an earlier scan of any site.
 
-    Either hash finds it: a copy may be stored in another orientation, or without its header.
+    Such a scan could be trained and tested on. `scans` are (subject, hash as stored, hash as axial slices); one equal
+    hash is enough, since a copy may be stored in another orientation or without its header.
     """
     first: dict[str, Subject] = {}
     faults = []
@@ -120,7 +121,7 @@ def doubled(scans: Iterable[tuple[Subject, str, str]]) -> list[Fault]:
         others = [first.setdefault(one, subject) for one in hashes if one]
         other = next((one for one in others if one is not subject), None)
         if other:
-            reason = f"the same scan twice: its voxels are those of {other.image}"
+            reason = f"the same scan twice: its voxels are those of {other.image}; remove one of them"
             faults.append(Fault(subject.site, subject.case, str(subject.image), reason))
     return faults
 
@@ -166,13 +167,17 @@ class Check:
     faults: list[Fault]
 
     def as_json(self) -> dict[str, object]:
+        """Return the facts and faults as plain dictionaries."""
         return {"sites": {n: asdict(f) for n, f in self.sites.items()}, "faults": [asdict(f) for f in self.faults]}
 
 
 def check_sites(
     sites: Iterable[Site], labels: Labels, limit: int = LIMIT, progress: Callable[[str], None] | None = None
 ) -> Check:
-    """Examine every subject of every site, on all cores, holding a few subjects in memory at a time."""
+    """Examine every subject of every site on all cores; return facts and faults.
+
+    A few subjects are in memory at a time. `progress` is called with the site's name after each subject.
+    """
     sites = list(sites)
     facts = {site.name: SiteFacts(len(site.subjects), list(site.channels)) for site in sites}
     check = Check(facts, [fault for site in sites for fault in site.faults])

@@ -1,4 +1,4 @@
-"""Gzip and zlib streams, unpacked up to a length: by ISA-L, in under half of zlib's time."""
+"""Decompress gzip and zlib streams up to a length, by ISA-L, which takes under half of zlib's time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from isal.isal_zlib import IsalError, decompressobj
 
 from smg.sites.formats import Truncated
 
-GZIP = b"\x1f\x8b"  # how a member of it begins
-EITHER = 47  # zlib's number for a stream that is gzip's or its own
+GZIP = b"\x1f\x8b"  # the first bytes of a gzip member
+EITHER = 47  # zlib's wbits for a stream that is gzip or zlib
 
 
 def inflate(file: BinaryIO, length: int, to_the_end: bool = False) -> tuple[bytes, bool]:
-    """The first bytes of what a file holds from here on, fewer where it ends before; and whether its end was reached.
+    """Return the first `length` decompressed bytes of a stream that begins here, and whether its end was reached.
 
-    to_the_end: unpack what follows too, and forget it: the checksum stands behind it.
+    There are fewer bytes if the stream ends early. With `to_the_end` the rest is decompressed too and discarded, so
+    that the checksum at the end is verified.
     """
     unpacker, parts, have, packed = decompressobj(wbits=EITHER), [], 0, b""
     try:
@@ -23,7 +24,7 @@ def inflate(file: BinaryIO, length: int, to_the_end: bool = False) -> tuple[byte
             parts.append(unpacker.decompress(packed, length - have))
             have += len(parts[-1])
             packed = unpacker.unconsumed_tail
-            if unpacker.eof and have < length:  # some compressors write a member for every block
+            if unpacker.eof and have < length:  # some compressors write one member a block
                 packed = unpacker.unused_data + file.read(2)
                 if packed[:2] != GZIP:
                     break
@@ -32,5 +33,5 @@ def inflate(file: BinaryIO, length: int, to_the_end: bool = False) -> tuple[byte
             unpacker.decompress(packed, 1 << 20)
             packed = unpacker.unconsumed_tail
     except IsalError:  # type: ignore[misc]
-        raise Truncated("its bytes do not unpack: the file is corrupt") from None
+        raise Truncated("its bytes do not decompress: the file is corrupt; copy it again") from None
     return b"".join(parts), unpacker.eof

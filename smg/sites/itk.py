@@ -1,4 +1,4 @@
-"""MetaImage and NRRD, by SimpleITK."""
+"""Read and write MetaImage and NRRD by SimpleITK."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from smg.sites.itk_headers import all_there, meta_array, meta_fields, meta_is_so
 
 
 def read_header(path: Path) -> Header:
+    """Return the header of a MetaImage or NRRD file."""
     import SimpleITK as sitk
 
-    no_scan = "not a scan that can be read, or cut short"
+    no_scan = "not a scan that can be read, or cut short; copy the file again"
     if path.suffix.lower() in META and not meta_is_sound(meta_fields(path)[0]):
-        raise Truncated(no_scan)  # MetaImage's library would print, too, what it misses
+        raise Truncated(no_scan)  # before MetaImage's library prints its own complaint
     if path.suffix.lower() in NRRD:
         all_there(nrrd_files(path))
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
-    with itk_says(no_scan):
+    with itk_error(no_scan):
         reader.ReadImageInformation()
     if reader.GetNumberOfComponents() > 1:
-        raise SmgError(f"holds {reader.GetNumberOfComponents()} values a voxel; a scan has one")
+        raise SmgError(f"holds {reader.GetNumberOfComponents()} values a voxel; give a scan with one")
     size = drop_single(reader.GetSize())
     spacing, origin = np.array(reader.GetSpacing()), np.array(reader.GetOrigin())
     direction = np.array(reader.GetDirection()).reshape(len(spacing), len(spacing))
@@ -36,16 +37,18 @@ def read_header(path: Path) -> Header:
 
 
 def read_array(path: Path, header: Header) -> Array:
+    """Return the voxels of a MetaImage or NRRD file, [k, j, i]."""
     import SimpleITK as sitk
 
     array = meta_array(path, header) if path.suffix.lower() in META else nrrd_array(path, header)
     if array is not None:
         return array
-    with itk_says(FEWER):
+    with itk_error(FEWER):
         return sitk.GetArrayFromImage(sitk.ReadImage(str(path))).reshape(header.shape)
 
 
 def write(path: Path, array: Array, affine: Array) -> None:
+    """Write a compressed file in the format of the path's suffix."""
     import SimpleITK as sitk
 
     matrix = affine[:3, :3]
@@ -58,6 +61,7 @@ def write(path: Path, array: Array, affine: Array) -> None:
 
 
 def _affine(direction: Array, spacing: Array, origin: Array) -> Array:
+    """Return the affine from (i, j, k) to millimetres."""
     affine = np.eye(4)
     n = min(3, len(spacing))
     affine[:n, :n] = direction[:n, :n] * spacing[:n]
@@ -66,12 +70,12 @@ def _affine(direction: Array, spacing: Array, origin: Array) -> Array:
 
 
 @contextlib.contextmanager
-def itk_says(sentence: str) -> Iterator[None]:
-    """One sentence in place of ITK's exception, and no word of its own on standard error."""
+def itk_error(message: str) -> Iterator[None]:
+    """Replace ITK's exception by an error with this message, and silence what ITK prints on standard error."""
     import SimpleITK as sitk
 
     sitk.ProcessObject.SetGlobalWarningDisplay(False)
     try:
         yield
     except RuntimeError:
-        raise Truncated(sentence) from None
+        raise Truncated(message) from None

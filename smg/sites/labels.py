@@ -1,4 +1,4 @@
-"""Which values of a mask mean what: any non-zero is foreground, unless the user lists values or names classes."""
+"""The meaning of mask values: any non-zero value is foreground, unless the user lists values or names classes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ ANY = "any"
 
 
 class Labels(BaseModel):
-    """`any`, a list of values that are foreground, or classes by name: `{central: [1], peripheral: [2]}`."""
+    """Foreground of a mask: `any`, a list of values, or classes by name such as `{central: [1], peripheral: [2]}`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    classes: dict[str, tuple[int, ...]] | None = None  # None: any non-zero; else in the order of their first values
+    classes: dict[str, tuple[int, ...]] | None = None  # in the order of their first values; None: any non-zero value
     background: tuple[int, ...] = (0,)
 
     @model_validator(mode="before")
     @classmethod
     def _short_forms(cls, given: Any) -> Any:
+        """Return the fields that `any`, a value, a list or a mapping of classes stands for."""
         if given is None or given == ANY:
             return {}
         if isinstance(given, int):
@@ -37,49 +38,51 @@ class Labels(BaseModel):
 
     @model_validator(mode="after")
     def _one_meaning_each(self) -> Labels:
-        """A value means one thing; and a class has its index from its value, however the user has listed them."""
+        """Refuse a value with two meanings, and order the classes by value, whatever order the user has given."""
         if self.classes is None:
             if self.background != (0,):
-                raise ValueError("which values are background is said beside those that are not; name a class too")
+                raise ValueError("background values need classes beside them; name a class too")
             return self
         values = [*self.background, *(value for of in self.classes.values() for value in of)]
         for place, value in enumerate(values):
             if value in values[:place]:
                 raise ValueError(f"value {value} means two things; give it to one class")
         if not all(self.classes.values()):
-            raise ValueError("a class has at least one value")
+            raise ValueError("a class has no value; give it at least one")
         ordered = dict(sorted(self.classes.items(), key=lambda named: named[1][0]))
         object.__setattr__(self, "classes", ordered)
         return self
 
     @classmethod
     def parse(cls, words: list[str]) -> Labels:
-        """From the command line: `any`, `1,2`, or one `name=1,2` for each class, and for the background if not 0."""
+        """Return the labels that a command's words give: `any`, `1,2`, or `name=1,2` for each class and background."""
         if not words or words == [ANY]:
             return cls()
         try:
             named = [word.partition("=") for word in words]
             if all(equals for _, equals, _ in named):
                 if len({name for name, _, _ in named}) < len(named):
-                    raise Misuse(f"labels {' '.join(words)!r}: a class stands twice; list its values, as 'zone=1,2'")
-                told = {name: _values(values) for name, _, values in named}
-                background = {"background": told.pop("background")} if "background" in told else {}
-                return cls.model_validate({"classes": told or None, **background})
+                    raise Misuse(f"labels {' '.join(words)!r}: a class is named twice; list its values, as 'zone=1,2'")
+                classes = {name: _values(values) for name, _, values in named}
+                background = {"background": classes.pop("background")} if "background" in classes else {}
+                return cls.model_validate({"classes": classes or None, **background})
             if len(words) == 1:
                 return cls(classes={"foreground": _values(words[0])})
         except ValidationError as error:
             raise Misuse(f"labels {' '.join(words)!r}: {validation_line(error)}") from None
         except ValueError:
             pass
-        raise Misuse(f"labels {' '.join(words)!r}: give 'any', values such as '1,2', or classes such as 'zone=1'")
+        raise Misuse(
+            f"labels {' '.join(words)!r}: cannot be read; give 'any', values such as '1,2', or classes such as 'zone=1'"
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The foreground classes, in the order of their index from 1."""
+        """Return the names of the foreground classes, in the order of their index from 1."""
         return tuple(self.classes) if self.classes is not None else ("foreground",)
 
     def index(self, mask: Array) -> Array:
-        """The mask as class indices, 0 for background."""
+        """Return the mask as class indices, 0 for background."""
         if self.classes is None:
             return (mask != 0).astype(np.uint8)
         indexed = np.zeros(mask.shape, np.uint8)
@@ -88,15 +91,16 @@ class Labels(BaseModel):
         return indexed
 
     def values(self, indexed: Array) -> Array:
-        """Class indices as the mask's own values again, each class by its first; 1 where any value is foreground."""
-        told = [self.background[0], *(of[0] for of in self.classes.values())] if self.classes else [0, 1]
-        kind = np.uint8 if min(told) >= 0 and max(told) < 256 else np.int32
-        return np.array(told, kind)[indexed]
+        """Return class indices as mask values: the first value of each class, or 1 if any value is foreground."""
+        firsts = [self.background[0], *(of[0] for of in self.classes.values())] if self.classes else [0, 1]
+        kind = np.uint8 if min(firsts) >= 0 and max(firsts) < 256 else np.int32
+        return np.array(firsts, kind)[indexed]
 
     def unexpected(self, mask: Array, known: frozenset[int] | None = None) -> list[float]:
-        """Values that are neither foreground nor background; where any will do, those that are no whole number >= 0.
+        """Return the values of a mask that are neither foreground nor background.
 
-        `known` are the values a data set's own description lists, if it has one.
+        If any non-zero value is foreground, these are the values that are not whole numbers >= 0, or, where the data
+        set's own description lists its values (`known`), all others.
         """
         values = _present(mask)
         if self.classes is not None:
@@ -106,17 +110,18 @@ class Labels(BaseModel):
         return [float(v) for v in values if not (v >= 0 and v == np.floor(v))]
 
 
-def first_class(told: Mapping[str, Any]) -> str:
-    """The class that the tables of a run, or of a round, are of, by the configuration it tells."""
-    return Labels.model_validate(told.get("config", {}).get("preparation", {}).get("labels")).names[0]
+def first_class(record: Mapping[str, Any]) -> str:
+    """Return the first class of a run's or a round's record, which is the class that tables show."""
+    return Labels.model_validate(record.get("config", {}).get("preparation", {}).get("labels")).names[0]
 
 
 def _values(words: str) -> tuple[int, ...]:
+    """Return the values in `1,2`."""
     return tuple(int(word) for word in words.split(","))
 
 
 def _present(mask: Array) -> Array:
-    """The values in a mask. A look for each small number takes a tenth of the sort that `np.unique` does."""
+    """Return the values in a mask. Testing each small number takes a tenth of the time of `np.unique`'s sort."""
     if mask.dtype.kind in "iu" and mask.min(initial=0) >= 0 and mask.max(initial=0) < 16:
         return np.array([value for value in range(int(mask.max(initial=0)) + 1) if (mask == value).any()])
     return np.unique(mask)

@@ -1,4 +1,4 @@
-"""Finding sites in the folders people have.
+"""Find sites in the folder layouts that are in use.
 
 | layout | image | further channels | mask |
 |---|---|---|---|
@@ -7,12 +7,13 @@
 | two folders | `SITE/images/CASE.nii.gz` | as nnU-Net's, see below | `SITE/labels/CASE.nii.gz` |
 | a CSV file | column `image` | columns `image2` ... | column `mask`; `site` and `case` if there are such columns |
 
-Every layout takes every format of scan, and a folder with one DICOM series in the place of an image. A folder is
-either a site itself or holds sites. Hidden files are ignored.
+Every layout takes scans of every format; a folder with one DICOM series can stand for an image. A folder is either a
+site itself or holds sites. Hidden files are ignored.
 
-Channels are co-registered images of a subject, and every subject of a site has the same ones. nnU-Net's are named by
-`channel_names` in dataset.json, else by their numbers; a CSV's by their columns. In `images/` a number at the end of
-a name is a channel where every image has one and the masks are named without it; else it belongs to the case.
+Channels are co-registered images of a subject, and every subject of a site has the same channels. In nnU-Net's layout
+their names are the `channel_names` of dataset.json, or their numbers; in a CSV they are the columns. In `images/` a
+number at the end of a name is a channel if every image has one and the masks are named without it; if not, it is part
+of the case's name.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ def find_sites(path: Path, aliases: Aliases | None = None) -> dict[str, Site]:
         elif path.is_dir():
             sites = _in_folder(path, aliases)
         else:
-            raise SmgError(f"{path}: no such file or folder")
+            raise SmgError(f"{path}: no such file or folder; correct the path")
     except OSError as error:
         raise SmgError(f"{error.filename or path}: {error.strerror}") from None
     if not sites:
         raise SmgError(
-            f"{path}: no site found; a site is a folder of scans with masks NAME_segmentation, "
-            "with images/ and labels/, or with imagesTr/ and labelsTr/"
+            f"{path}: no site found: a site is a folder of scans with masks NAME_segmentation, "
+            "with images/ and labels/, or with imagesTr/ and labelsTr/; give such a folder, or one that holds some"
         )
     by_name: dict[str, Site] = {}
     for site in sites:
@@ -212,7 +213,8 @@ def _wrong_files(
         )
     if not images or not masks:
         present, lacking = ("image", "mask") if images else ("mask", "image")
-        yield (next(iter(images.values())) if images else masks)[0], f"{present} without {lacking}"
+        file = (next(iter(images.values())) if images else masks)[0]
+        yield file, f"{present} without {lacking}; add it or remove the file"
     for key, channel in channels.items():
         if images and key not in images and absent:
             file, cause = absent(case, key)

@@ -1,8 +1,8 @@
-"""NIfTI, by nibabel, from bytes that are inflated here.
+"""Read and write NIfTI by nibabel, from bytes that are decompressed here.
 
-It does not go through SimpleITK, which reads a file cut short as if the missing voxels were zero, refuses sheared
-affines, and takes twice as long. A file is inflated in memory, up to the length its header announces, and nibabel makes
-sense of the bytes.
+SimpleITK is not used: it reads a truncated file as if the missing voxels were zero, refuses sheared affines, and takes
+twice as long. A file is decompressed in memory up to the length that its header announces, and nibabel parses the
+bytes.
 """
 
 from __future__ import annotations
@@ -21,21 +21,27 @@ if TYPE_CHECKING:
     import nibabel as nib
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
-TO_MILLIMETRES = {1: 1e3, 2: 1.0, 3: 1e-3}  # by NIfTI's code; what it does not tell is taken for millimetres
+TO_MILLIMETRES = {1: 1e3, 2: 1.0, 3: 1e-3}  # by NIfTI's code of the unit; an unknown unit counts as millimetres
+NONSENSE = "its NIfTI header is invalid; export the scan again"
 
 
 def read_header(path: Path) -> Header:
+    """Return the header of a NIfTI file."""
     return _geometry(_parse(_bytes(path, 544)))
 
 
 def read_array(path: Path, header: Header) -> Array:
+    """Return the voxels of a NIfTI file, [k, j, i], with its slope and intercept applied."""
     parsed: nib.Nifti1Header = header.own
-    start = max(int(parsed.get_data_offset()), 544 if int(parsed["sizeof_hdr"]) == 540 else 352)  # behind the header
+    start = max(int(parsed.get_data_offset()), 544 if int(parsed["sizeof_hdr"]) == 540 else 352)  # after the header
     data = _bytes(path, start + header.bytes, to_the_end=True)
     if len(data) < start + header.bytes:
-        raise Truncated(f"cut short: {max(len(data) - start, 0)} of the {header.bytes} bytes its header announces")
+        raise Truncated(
+            f"cut short: {max(len(data) - start, 0)} of the {header.bytes} bytes its header announces; "
+            "copy the file again"
+        )
     raw = np.frombuffer(data, parsed.get_data_dtype(), offset=start, count=int(np.prod(header.shape)))
-    slope, intercept = _sensible(parsed.get_slope_inter)
+    slope, intercept = _valid(parsed.get_slope_inter)
     array = raw.reshape(header.shape)
     if (slope, intercept) in ((None, None), (1.0, 0.0)):
         return array
@@ -43,20 +49,20 @@ def read_array(path: Path, header: Header) -> Array:
 
 
 def write(path: Path, array: Array, affine: Array, like: Header | None = None) -> None:
-    """A NIfTI file with a header made from nothing: geometry and data type are all it says.
+    """Write a NIfTI file with a new header that holds geometry and data type alone.
 
-    `like` is the header of the scan that the array lies on. A NIfTI file may tell its place twice, and programs differ
-    in which they believe; so the mask tells both as the scan does.
+    `like` is the header of the scan on whose grid the array lies. A NIfTI header can give the geometry twice (sform and
+    qform), and programs differ in which they read; so both are written as in the scan.
     """
     import nibabel as nib
 
-    told = like.own if like is not None else None
-    if told is not None and int(told["xyzt_units"]) & 7 in (0, 2):  # in millimetres, or what passes for them
+    scan = like.own if like is not None else None
+    if scan is not None and int(scan["xyzt_units"]) & 7 in (0, 2):  # millimetres, or unknown
         image = nib.Nifti1Image(array.transpose(), None, dtype=array.dtype)
         for form in ("sform_code", "srow_x", "srow_y", "srow_z", "qform_code", "quatern_b", "quatern_c", "quatern_d",
                      "qoffset_x", "qoffset_y", "qoffset_z"):  # fmt: skip
-            image.header[form] = told[form]
-        image.header["pixdim"][:4] = told["pixdim"][:4]  # the first is a sign of the qform's
+            image.header[form] = scan[form]
+        image.header["pixdim"][:4] = scan["pixdim"][:4]  # the first is the qform's handedness
     else:
         image = nib.Nifti1Image(array.transpose(), RAS_TO_LPS @ affine, dtype=array.dtype)
         image.set_sform(RAS_TO_LPS @ affine, code="scanner")
@@ -66,7 +72,7 @@ def write(path: Path, array: Array, affine: Array, like: Header | None = None) -
 
 
 def _bytes(path: Path, length: int, to_the_end: bool = False) -> bytes:
-    """The first `length` bytes of a file, unpacked if it is gzipped; fewer only where the file ends before."""
+    """Return the first `length` bytes of a file, decompressed if it is gzipped; fewer if the file ends early."""
     with path.open("rb") as file:
         packed = file.read(2) == GZIP
         file.seek(0)
@@ -74,6 +80,7 @@ def _bytes(path: Path, length: int, to_the_end: bool = False) -> bytes:
 
 
 def _parse(head: bytes) -> nib.Nifti1Header:
+    """Return the NIfTI-1 or NIfTI-2 header in a file's first bytes."""
     import nibabel as nib
 
     if head[4:8] == b"n+2\0":
@@ -81,38 +88,39 @@ def _parse(head: bytes) -> nib.Nifti1Header:
     elif head[344:348] == b"n+1\0":
         kind, size = nib.Nifti1Header, 348
     elif len(head) < 348:
-        raise Truncated("too short for a NIfTI header")
+        raise Truncated("too short for a NIfTI header; copy the file again")
     else:
-        raise SmgError("not a NIfTI file")
+        raise SmgError("not a NIfTI file; convert it, or correct its suffix")
     try:
         header = kind(head[:size], check=False)
-        kept = header.get_data_dtype()
+        kind_of_voxel = header.get_data_dtype()
     except Exception:
-        raise SmgError("its NIfTI header makes no sense") from None
-    if kept.kind not in "iuf":
-        raise SmgError(f"its voxels are {kept}, not plain numbers")
+        raise SmgError(NONSENSE) from None
+    if kind_of_voxel.kind not in "iuf":
+        raise SmgError(f"its voxels are {kind_of_voxel}; give a scan of plain numbers")
     return header
 
 
-def _sensible(ask: Callable[[], Any]) -> Any:
-    """What nibabel says of a header, whose every complaint is one of ours."""
+def _valid(ask: Callable[[], Any]) -> Any:
+    """Return nibabel's answer about a header; turn any error of nibabel into one of ours."""
     try:
         return ask()
     except Exception:
-        raise SmgError("its NIfTI header makes no sense") from None
+        raise SmgError(NONSENSE) from None
 
 
 def _geometry(header: nib.Nifti1Header) -> Header:
-    shape = drop_single(tuple(int(n) for n in _sensible(header.get_data_shape)))
+    """Return shape, affine and size of a NIfTI header."""
+    shape = drop_single(tuple(int(n) for n in _valid(header.get_data_shape)))
     if min(shape, default=0) < 1:
-        raise SmgError("its NIfTI header makes no sense")
+        raise SmgError(NONSENSE)
     if header["sform_code"] > 0:
         affine = header.get_sform()
     elif header["qform_code"] > 0:
         sound = header.copy()
-        sound["pixdim"][0] = -1 if header["pixdim"][0] < 0 else 1  # the standard takes 0, as old files have it, for 1
-        affine = _sensible(sound.get_qform)
-    else:  # spacing alone: the scan lies as it is stored, which is how ITK has it
+        sound["pixdim"][0] = -1 if header["pixdim"][0] < 0 else 1  # the standard reads 0, as in old files, as 1
+        affine = _valid(sound.get_qform)
+    else:  # spacing alone: the axes are taken as they are stored, as in ITK
         affine = RAS_TO_LPS @ np.diag([*header["pixdim"][1:4].astype(float), 1.0])
     scale = TO_MILLIMETRES.get(int(header["xyzt_units"]) & 7, 1.0)
     affine = np.diag([scale, scale, scale, 1.0]) @ affine

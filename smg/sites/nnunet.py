@@ -28,21 +28,24 @@ def numbered(index: int) -> str:
 
 @dataclass(frozen=True)
 class Description:
-    """What dataset.json says of a site."""
+    """Facts of a site from its dataset.json."""
 
-    channels: tuple[str, ...] = ()  # names in the order of their numbers; none where it lists none
-    label_values: frozenset[int] | None = None  # None where there is no dataset.json
+    channels: tuple[str, ...] = ()  # names in the order of their numbers; empty if the file lists none
+    label_values: frozenset[int] | None = None  # None without a dataset.json
 
 
 def read_description(path: Path) -> Description:
-    """Read a dataset.json of nnU-Net v2 or v1; an empty description where there is no such file."""
+    """Return the description in a dataset.json of nnU-Net v2 or v1; an empty one if there is no such file."""
     if not path.is_file():
         return Description()
     try:
         parsed = json.loads(path.read_text())
         values = _label_values(parsed["labels"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise SmgError(f"{path}: not a dataset.json of nnU-Net v2 (no usable 'labels')") from None
+        example = '{"background": 0, "prostate": 1}'
+        raise SmgError(
+            f"{path}: not a dataset.json of nnU-Net v2: no usable 'labels'; list them, as {example}"
+        ) from None
     key = "channel_names" if "channel_names" in parsed else "modality"
     try:
         return Description(_channel_names(parsed.get(key, {})), values)
@@ -62,7 +65,7 @@ def _channel_names(listed: dict[str, object]) -> tuple[str, ...]:
 def _label_values(labels: dict[str, Any]) -> frozenset[int]:
     """Return the values listed: `{"background": 0, "prostate": 1, "region": [1, 2]}`, in v1 `{"0": "background"}`.
 
-    `ignore` is no class: a mask that has such voxels is a fault, until someone says what they are.
+    `ignore` does not count, so a mask with such voxels has a fault until the user gives them to a class.
     """
     if all(isinstance(name, str) for name in labels.values()):
         return frozenset(int(value) for value, name in labels.items() if name != "ignore")

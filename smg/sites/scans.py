@@ -1,4 +1,4 @@
-"""Scans for prediction: found from files, folders and patterns, grouped by subject, each with a file for its mask."""
+"""Scans to predict: found from files, folders and patterns, grouped by subject, each with a path for its mask."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def find_scans(words: Sequence[str]) -> tuple[list[Path], list[SmgError]]:
 
 
 def apart_from_masks(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the scans, and apart from them the masks beside their scans, which a pattern of files matches too."""
+    """Return the scans, and separately the masks that lie beside their scans: a pattern of files matches both."""
     masks = [path for path in paths if path.exists() and is_mask(Path(os.path.abspath(path)))]
     return [path for path in paths if path not in masks], masks
 
@@ -61,13 +61,13 @@ def group_channels(paths: Sequence[Path], n: int) -> tuple[list[tuple[Path, ...]
             continue
         known = subjects.setdefault((os.path.abspath(path.parent), case), {}).setdefault(number, path)
         if known is not path:
-            errors.append(SmgError(f"{path}: channel {number} of its subject is also {known}; give one of them"))
+            errors.append(SmgError(f"{path}: {known} is the same channel of its subject; give one of them"))
     groups = []
     for given in subjects.values():
         first = next(iter(given.values()))
         group = [given.get(number) or _beside(first, number) for number in numbers]
         if missing := [path for path in group if not path.exists()]:
-            errors.append(SmgError(f"{missing[0]}: no such file: {first} needs all {n} channels beside each other"))
+            errors.append(SmgError(f"{missing[0]}: no such file; {first} needs all {n} channels in one folder"))
         else:
             groups.append(tuple(group))
     return groups, errors

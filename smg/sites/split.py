@@ -1,4 +1,4 @@
-"""Which subjects train, validate and test: a function of seed and identity alone, by subject and never by slice."""
+"""Split a site's subjects into train, validation and test, by seed and identity alone, never by slice."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def split_site(site: Site, seed: int, before: Mapping[str, str] | None = None) -> Split:
-    """Subjects ranked by a hash of seed and identity: neither the order of files nor the machine matters.
+    """Return the cases of each part. Subjects are ranked by a hash, so file order and machine do not matter.
 
-    before: the part that a case was in when there were fewer; it stays there, and the new ones fill up the parts.
+    `before` gives the part of cases that were split earlier, when the site was smaller. They stay in their parts, and
+    new cases fill the parts up.
     """
     before = before or {}
     split = {part: [s.case for s in site.subjects if before.get(s.case) == part] for part in PARTS}
@@ -30,15 +31,15 @@ def split_site(site: Site, seed: int, before: Mapping[str, str] | None = None) -
         wanted = max(0, count - len(split[part]))
         split[part] += ranked[:wanted]
         ranked = ranked[wanted:]
-    split["train"] += ranked  # where a part had more than its share
+    split["train"] += ranked  # left over if a part already had more than its share
     return {part: tuple(sorted(cases)) for part, cases in split.items()}
 
 
 def fold_site(site: Site, seed: int, folds: int) -> Split:
-    """Split a site so that seeds 0 to folds - 1 test each of its subjects once, but for the validation part.
+    """Return the cases of each part such that seeds 0 to folds - 1 test each subject once, except the validation part.
 
-    The validation part is the same for every seed, so no subject that settings were chosen by is ever tested. The
-    others are dealt into folds, of which seed s tests number s mod folds.
+    The validation part is the same for every seed, so no subject that settings were chosen by is ever tested. The other
+    subjects are dealt into folds, and seed s tests fold s mod folds.
     """
     ranked = sorted((s.case for s in site.subjects), key=lambda case: _rank("folds", f"{site.name}/{case}"))
     validation, others = ranked[: (count := sizes(len(ranked))["validation"])], ranked[count:]
@@ -48,9 +49,9 @@ def fold_site(site: Site, seed: int, folds: int) -> Split:
 
 
 def sizes(n: int) -> dict[str, int]:
-    """How many of `n` subjects each part gets: whole shares, the rest by largest remainder, none empty from 3 up.
+    """Return how many of `n` subjects each part gets, by the method of largest remainders.
 
-    Of two subjects one trains and one tests; a single one trains.
+    From three subjects on no part is empty. Of two subjects one trains and one tests; a single one trains.
     """
     counts = {part: int(share * n) for part, share in PARTS.items()}
     by_remainder = sorted(PARTS, key=lambda part: (-round(PARTS[part] * n - counts[part], 9), part != "test"))
@@ -64,43 +65,50 @@ def sizes(n: int) -> dict[str, int]:
 
 
 def save_splits(path: Path, splits: dict[str, Split], seed: int | None) -> None:
-    """Write the split in use, so that it can be read again, or given to another run."""
+    """Write the split in use to a file that `load_splits` reads, for this run or another."""
     write_json(path, {"seed": seed, "sites": splits})
 
 
 def load_splits(path: Path) -> dict[str, Split]:
-    """Read a split file: `{"sites": {SITE: {"train": [...], "validation": [...], "test": [...]}}}`."""
+    """Return the splits in a file: `{"sites": {SITE: {"train": [...], "validation": [...], "test": [...]}}}`."""
     try:
         sites = json.loads(path.read_text())["sites"]
         splits = {site: {part: tuple(map(str, parts[part])) for part in PARTS} for site, parts in sites.items()}
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise SmgError(f"{path}: not a split file: it needs 'sites', and for each {', '.join(PARTS)}") from None
+        raise SmgError(
+            f"{path}: not a split file: it lacks 'sites', or a part of a site; list {', '.join(PARTS)} for each"
+        ) from None
     for site, split in splits.items():
         for case in twice(case for part in split.values() for case in part):
-            raise SmgError(f"{path}: site {site}: case {case} stands twice; a subject belongs to one part only")
+            raise SmgError(f"{path}: site {site}: case {case} is listed twice; leave it in one part")
     return splits
 
 
 def given_split(site: Site, splits: dict[str, Split], path: Path) -> Split:
-    """The site's split from a file, which must speak of exactly the subjects there are."""
+    """Return the site's split from a file, which has to list exactly the site's subjects."""
     if site.name not in splits:
-        raise SmgError(f"{path}: says nothing of site {site.name}")
+        raise SmgError(f"{path}: no split of site {site.name}; add it to the file")
     listed = {case for part in splits[site.name].values() for case in part}
     there = {s.case for s in site.subjects}
     for case in sorted(listed - there):
-        raise SmgError(f"{path}: case {case} of site {site.name} is in the file but not in the data")
+        raise SmgError(
+            f"{path}: case {case} of site {site.name} is in the file but not in the data; remove it from the file"
+        )
     for case in sorted(there - listed):
-        raise SmgError(f"{path}: case {case} of site {site.name} is in the data but in no part of the file")
+        raise SmgError(
+            f"{path}: case {case} of site {site.name} is in the data but in no part of the file; add it to one"
+        )
     return splits[site.name]
 
 
 def _rank(seed: int | str, identity: str) -> str:
+    """Return the hash that subjects are ordered by."""
     return hashlib.sha256(f"{seed}/{identity}".encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def twice(names: Iterable[Name]) -> list[Name]:
-    """Those that stood before already."""
+    """Return the names that repeat an earlier one, in order."""
     seen: set[Name] = set()
     return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]

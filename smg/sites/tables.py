@@ -15,30 +15,33 @@ CHANNEL = re.compile("image([0-9]*)")
 
 
 def channel_columns(columns: Iterable[str]) -> list[str]:
-    """Return those of the columns that are channels, each once: `image`, then `image2` and so on by number."""
+    """Return the columns that are channels, each once: `image`, then `image2` and so on by number."""
     found = {column: int(match[1] or 1) for column in columns if (match := CHANNEL.fullmatch(column))}
     return sorted(found, key=lambda column: found[column])
 
 
 def read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
-    """Return the rows of a CSV, each with its line number, as spreadsheets write them.
+    """Return the rows of a CSV file, each as (line number, {column: cell}), column names in lower case.
 
-    That is with a byte order mark, semicolons or tabs between cells, spaces around them, capitals in the first line,
-    and empty rows.
+    Spreadsheets' habits are accepted: a byte order mark, semicolons or tabs between cells, spaces around cells,
+    capitals in the first line, and empty rows.
     """
     text = path.read_bytes().decode("utf-8-sig", errors="replace")
     if "\ufffd" in text or "\0" in text:
-        raise SmgError(f"{path}: not a CSV file in UTF-8")
+        raise SmgError(f"{path}: not a CSV file in UTF-8; save it as CSV with UTF-8 encoding")
     between = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=between, skipinitialspace=True, strict=True)
     try:
         lines = [(reader.line_num, [cell.strip() for cell in cells]) for cells in reader]
     except csv.Error as error:
-        raise SmgError(f"{path}: line {reader.line_num}: not CSV ({error})") from None
+        raise SmgError(f"{path}: line {reader.line_num} is not CSV: {error}; correct its quotes") from None
     columns = [name.lower() for name in lines[0][1]] if lines else []
     for name in ("image", "mask"):
         if columns.count(name) != 1:
-            raise SmgError(f"{path}: needs a first line with the columns image and mask (site and case are optional)")
+            raise SmgError(
+                f"{path}: its first line does not name the columns image and mask once each; "
+                "add them (site and case are optional)"
+            )
     channels = channel_columns(columns)
     expected = ["image", *(f"image{n}" for n in range(2, len(channels) + 1))]
     if channels != expected or any(columns.count(name) > 1 for name in channels):
@@ -47,15 +50,17 @@ def read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     rows = []
     for line, cells in lines[1:]:
         if any(cells[len(columns) :]):
-            raise SmgError(f"{path}: line {line} has {len(cells)} cells, and the first line {len(columns)}; "
-                           f"quote a path that contains a separator")  # fmt: skip
+            raise SmgError(
+                f"{path}: line {line} has {len(cells)} cells, and the first line has {len(columns)}; "
+                "quote a path that contains a separator"
+            )
         if any(cells):
             rows.append((line, dict(zip_longest(columns, cells[: len(columns)], fillvalue=""))))
     return rows
 
 
 def listed_path(table: Path, word: str) -> Path:
-    """Return a path that a CSV lists; a relative one may be written with backslashes."""
+    """Return the path in a cell, relative to the CSV's folder; a relative path may have backslashes."""
     path = table.parent / word
     if "\\" in word and not PureWindowsPath(word).is_absolute() and not path.exists():
         return table.parent / word.replace("\\", "/")

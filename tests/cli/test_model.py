@@ -135,7 +135,7 @@ def test_a_split_can_be_given_as_a_file(folder: Path) -> None:
     assert json.loads(result.stdout)["subjects"] == {"train": 1, "validation": 0, "test": 3}
     rows = json.loads(smg("evaluate", "model", "sites/C", "--split", "split.json", "--json", cwd=folder).stdout)
     assert [row["subject"] for row in rows] == parts["test"]
-    assert "says nothing of site A" in smg("evaluate", "model", "sites/A", "--split", "split.json", cwd=folder).stderr
+    assert "no split of site A" in smg("evaluate", "model", "sites/A", "--split", "split.json", cwd=folder).stderr
 
 
 def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""BM, BT, FM, FT on a matrix worked by hand."""
+"""BM, BT, FM and FT of a matrix computed by hand."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MATRIX = {
 
 
 def test_by_hand() -> None:
-    told = measures(MATRIX, ["A", "B", "C"], "X")
-    assert told["BM"] == pytest.approx((0.60 + 0.75 + 0.95) / 3)
-    assert told["BT"] == pytest.approx(((0.60 - 0.90) + (0.75 - 0.85)) / 2)
-    assert told["FM"] == pytest.approx(0.50)
-    assert told["FT"] == pytest.approx(0.50 - 0.80)
+    found = measures(MATRIX, ["A", "B", "C"], "X")
+    assert found["BM"] == pytest.approx((0.60 + 0.75 + 0.95) / 3)
+    assert found["BT"] == pytest.approx(((0.60 - 0.90) + (0.75 - 0.85)) / 2)
+    assert found["FM"] == pytest.approx(0.50)
+    assert found["FT"] == pytest.approx(0.50 - 0.80)
 
 
-def test_what_was_not_evaluated_is_not_a_zero() -> None:
+def test_a_measure_that_was_not_evaluated_is_nan() -> None:
     without = {name: row for name, row in MATRIX.items() if name != "X"}
     assert math.isnan(measures(without, ["A", "B", "C"], "X")["FT"])
     assert math.isnan(measures(MATRIX, ["A", "B", "C"], None)["FM"])

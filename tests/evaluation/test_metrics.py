@@ -1,4 +1,4 @@
-"""Metrics worked by hand, and against MONAI and MedPy on real masks."""
+"""Metrics computed by hand, and compared with MONAI and MedPy on real masks."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def test_a_mask_and_itself() -> None:
 
 def test_two_single_voxels_by_hand() -> None:
     a, b = box(2, 3, 3, 4, 3, 4), box(4, 5, 3, 4, 6, 7)
-    told = measure(a, b, (2.0, 1.0, 0.5))
+    found = measure(a, b, (2.0, 1.0, 0.5))
     distance = math.hypot(2 * 2.0, 3 * 0.5)
-    assert told.dsc == 0
-    assert told.asd == told.hd95 == told.asd_to_truth == pytest.approx(distance)
-    assert told.surface_dice == 0
+    assert found.dsc == 0
+    assert found.asd == found.hd95 == found.asd_to_truth == pytest.approx(distance)
+    assert found.surface_dice == 0
 
 
 def test_directed_distances_differ_and_the_symmetric_one_is_the_mean_over_both_surfaces() -> None:
     a, b = box(2, 8, 3, 9, 3, 9), box(2, 8, 3, 9, 3, 13)
-    told = measure(a, b, ONE)
-    assert told.asd_to_truth < told.asd_to_prediction
+    found = measure(a, b, ONE)
+    assert found.asd_to_truth < found.asd_to_prediction
     surfaces = 6 * 6 * 6 - 4 * 4 * 4, 6 * 6 * 10 - 4 * 4 * 8
-    weighed = told.asd_to_truth * surfaces[0] + told.asd_to_prediction * surfaces[1]
-    assert told.asd == pytest.approx(weighed / sum(surfaces))
-    assert told.volume_difference == pytest.approx(-6 * 6 * 4 / 1000)
+    weighed = found.asd_to_truth * surfaces[0] + found.asd_to_prediction * surfaces[1]
+    assert found.asd == pytest.approx(weighed / sum(surfaces))
+    assert found.volume_difference == pytest.approx(-6 * 6 * 4 / 1000)
 
 
-def test_what_touches_the_border_of_the_scan_has_its_surface_there() -> None:
+def test_a_mask_at_the_border_of_the_scan_has_its_surface_there() -> None:
     a, b = box(0, 12, 0, 14, 0, 16), box(0, 12, 0, 14, 0, 15)
     there, back = surface_distances(a, b, ONE)
     assert there.max() == 1
@@ -59,41 +59,41 @@ def test_what_touches_the_border_of_the_scan_has_its_surface_there() -> None:
     assert len(back) == b.sum() - 10 * 12 * 13
 
 
-def test_empty_masks_as_agreed() -> None:
+def test_empty_masks() -> None:
     a, empty = box(2, 8, 3, 9, 3, 9), np.zeros((12, 14, 16), bool)
     both = measure(empty, empty, ONE)
     assert both.dsc == 1
-    for told in (both, measure(a, empty, ONE), measure(empty, a, ONE)):
-        assert math.isnan(told.asd)
-        assert math.isnan(told.hd95)
-        assert math.isnan(told.surface_dice)
+    for found in (both, measure(a, empty, ONE), measure(empty, a, ONE)):
+        assert math.isnan(found.asd)
+        assert math.isnan(found.hd95)
+        assert math.isnan(found.surface_dice)
     assert measure(a, empty, ONE).dsc == measure(empty, a, ONE).dsc == 0
 
 
 def others(a: np.ndarray, b: np.ndarray, spacing: tuple[float, float, float]) -> None:
-    """Every value we share with MONAI and MedPy, to 1e-6."""
+    """Compare every metric that MONAI and MedPy have too, to 1e-6."""
     from medpy.metric import binary as medpy
     from monai import metrics as monai
 
-    told = measure(a, b, spacing)
-    assert told.dsc == pytest.approx(medpy.dc(a, b), abs=1e-6)
-    assert told.asd_to_truth == pytest.approx(medpy.asd(a, b, spacing), abs=1e-6)
-    assert told.asd_to_prediction == pytest.approx(medpy.asd(b, a, spacing), abs=1e-6)
-    assert told.asd == pytest.approx(medpy.assd(a, b, spacing), abs=1e-6)
+    found = measure(a, b, spacing)
+    assert found.dsc == pytest.approx(medpy.dc(a, b), abs=1e-6)
+    assert found.asd_to_truth == pytest.approx(medpy.asd(a, b, spacing), abs=1e-6)
+    assert found.asd_to_prediction == pytest.approx(medpy.asd(b, a, spacing), abs=1e-6)
+    assert found.asd == pytest.approx(medpy.assd(a, b, spacing), abs=1e-6)
     x, y = (torch.from_numpy(m)[None, None].float() for m in (a, b))
 
     def of_monai(compute, **more: object) -> float:
         return float(compute(x, y, include_background=True, spacing=list(spacing), **more))
 
-    assert told.asd_to_truth == pytest.approx(of_monai(monai.compute_average_surface_distance), rel=1e-6)
+    assert found.asd_to_truth == pytest.approx(of_monai(monai.compute_average_surface_distance), rel=1e-6)
     symmetric = of_monai(monai.compute_average_surface_distance, symmetric=True)
-    assert told.asd == pytest.approx(symmetric, rel=1e-6)
-    assert told.hd95 == pytest.approx(of_monai(monai.compute_hausdorff_distance, percentile=95), rel=1e-6)
+    assert found.asd == pytest.approx(symmetric, rel=1e-6)
+    assert found.hd95 == pytest.approx(of_monai(monai.compute_hausdorff_distance, percentile=95), rel=1e-6)
     near = of_monai(monai.compute_surface_dice, class_thresholds=[2.0])
-    assert told.surface_dice == pytest.approx(near, abs=1e-6)
+    assert found.surface_dice == pytest.approx(near, abs=1e-6)
 
 
-def test_monai_and_medpy_agree_on_made_up_masks() -> None:
+def test_monai_and_medpy_agree_on_random_masks() -> None:
     rng = np.random.default_rng(0)
     from scipy.ndimage import gaussian_filter
 
@@ -112,12 +112,12 @@ def test_monai_and_medpy_agree_on_real_masks(real_data: Path) -> None:
         assert dice(truth, truth) == 1
 
 
-def test_on_a_sheared_grid_distances_and_volumes_are_the_patients() -> None:
-    """By brute force over the surfaces' voxels in millimetres."""
+def test_distances_and_volumes_on_a_sheared_grid() -> None:
+    """Compare with brute force over the voxels of both surfaces in millimetres."""
     steps = np.array([[0.0, 3 * math.tan(math.radians(30)), 3.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])  # of k, j, i
     a, b = box(2, 10, 4, 9, 3, 9), box(4, 11, 4, 11, 3, 9)
     spacing = tuple(np.linalg.norm(steps, axis=1).tolist())
-    told = measure(a, b, spacing, steps)
+    found = measure(a, b, spacing, steps)
 
     def surface(mask: np.ndarray) -> np.ndarray:
         padded = np.pad(mask, 1)
@@ -126,10 +126,10 @@ def test_on_a_sheared_grid_distances_and_volumes_are_the_patients() -> None:
 
     apart = np.linalg.norm(surface(a)[:, None] - surface(b)[None], axis=2)
     there, back = apart.min(axis=1), apart.min(axis=0)
-    assert told.asd == pytest.approx(np.concatenate([there, back]).mean())
-    assert told.hd95 == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
-    assert told.volume_difference == pytest.approx((int(a.sum()) - int(b.sum())) * 3.0 / 1000)
-    assert measure(a, b, spacing).asd > 1.02 * told.asd  # as if at right angles
+    assert found.asd == pytest.approx(np.concatenate([there, back]).mean())
+    assert found.hd95 == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
+    assert found.volume_difference == pytest.approx((int(a.sum()) - int(b.sum())) * 3.0 / 1000)
+    assert measure(a, b, spacing).asd > 1.02 * found.asd  # without the steps the axes count as perpendicular
     straight = np.diag([3.0, 0.5, 0.7])
     assert measure(a, b, (3.0, 0.5, 0.7), straight).asd == pytest.approx(measure(a, b, (3.0, 0.5, 0.7)).asd)
 

@@ -1,4 +1,4 @@
-"""A mask of a whole scan, on the scan's own grid."""
+"""Masks of whole scans are predicted on the scan's own grid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.conftest import affine, scan, write_site
 
 
 class Bright(nn.Module):
-    """Says foreground where the slice itself is bright."""
+    """Predict foreground where the slice is bright."""
 
     def __init__(self, classes: int = 2, channel: int = 0) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def test_the_mask_is_on_the_scans_own_grid(tmp_path: Path) -> None:
     assert 2 * (mask & truth).sum() / (mask.sum() + truth.sum()) > 0.9
 
 
-def test_one_sigmoid_says_what_two_logits_say(tmp_path: Path) -> None:
+def test_one_sigmoid_equals_two_logits(tmp_path: Path) -> None:
     prepared, options = site(tmp_path)
     two, one = (class_scores(Bright(n), prepared[0].images, options) for n in (2, 1))
     assert np.allclose(one[:, 1] > 0.5, two[:, 1] > 0.5)
@@ -103,6 +103,6 @@ def test_dice_on_the_prepared_grid_is_near_that_on_the_scans(tmp_path: Path) -> 
         assert abs(row.classes["foreground"].dsc - prepared_dice(Bright(), subject, options)) < 0.05
 
 
-def test_a_mean_says_over_how_many() -> None:
+def test_a_mean_comes_with_its_count() -> None:
     assert mean_of([1.0, float("nan"), 3.0]) == (2.0, 2)
     assert mean_of([float("nan")])[1] == 0

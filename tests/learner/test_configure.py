@@ -36,7 +36,7 @@ def test_channels_and_classes_follow_from_the_preparation() -> None:
         (["iterations=many"], "iterations: Input should be a valid integer"),
         (["method=sgaa"], "no method 'sgaa'; did you mean sga?"),
         (["options.gama=1"], "method sga has no option 'gama'"),
-        (["augment=wild"], "there is no augmentation preset 'wild'"),
+        (["augment=wild"], "no augmentation preset 'wild'"),
         (["options.gamma=big"], "options.gamma: Input should be a valid number"),
         (["replay.policy=best"], "no replay policy 'best'; it is one of random, representative"),
         (["network={width"], "the value cannot be read; write a mapping as {key: value, key: value}"),

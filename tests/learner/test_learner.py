@@ -185,7 +185,7 @@ def test_a_scan_at_two_sites_is_not_tested_as_if_unseen(data: Path, tmp_path: Pa
         turned[:3, 0] *= -1
         kind = np.float32 if not suffix else np.uint8
         write_volume(sites / "C" / f"Case02{suffix}.nii.gz", Volume(source.array[:, :, ::-1].astype(kind), turned))
-    with pytest.raises(SmgError, match=r"C/Case02.nii.gz: the same scan twice.*A/Case01.nii.gz; --leave-out"):
+    with pytest.raises(SmgError, match=r"C/Case02.nii.gz: the same scan twice.*A/Case01.nii.gz.*--leave-out"):
         tiny_stream(sites).run(tmp_path / "run")
     assert not (tmp_path / "run" / "model").exists()
     stream = tiny_stream(sites)

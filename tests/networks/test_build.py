@@ -1,4 +1,4 @@
-"""A name becomes a network, the same one every time; a wrong name becomes one clear line."""
+"""Networks are built by name, with repeatable weights; a wrong name is one clear line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL = {
 
 
 def own_network(in_channels: int, out_channels: int, hidden: int = 3) -> nn.Module:
-    """What a user would point at with `module:factory`."""
+    """Return a network, as a user's `module:factory` would."""
     return nn.Sequential(nn.Conv2d(in_channels, hidden, 3, padding=1), nn.Conv2d(hidden, out_channels, 1))
 
 

@@ -1,4 +1,4 @@
-"""The bottleneck is found in any network, read without a trace, and what is read is its map's mean."""
+"""The bottleneck is found in any network, and its features are read without changing the network."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def test_unets_features_are_the_mean_of_its_lowest_map() -> None:
 
 
 @pytest.mark.parametrize("norm", ["instance", "batch"])
-def test_reading_leaves_no_trace(norm: str) -> None:
+def test_reading_features_changes_nothing(norm: str) -> None:
     unet = _trained_a_little(norm)
-    unet.head.eval()  # A user's frozen part must stay so.
+    unet.head.eval()  # a part that the user has frozen must stay frozen
     before = {name: value.clone() for name, value in unet.state_dict().items()}
     modes = [module.training for module in unet.modules()]
     features = bottleneck_features(unet, IMAGES)
@@ -65,7 +65,7 @@ def test_bottleneck_of_monais_networks(name: str, arguments: dict[str, object], 
 
 
 class Squeezing(nn.Module):
-    """Attention by channel squeezes every map to one pixel: smaller than the bottleneck, and not it."""
+    """Channel attention squeezes every map to one pixel, which is smaller than the bottleneck but is not it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Squeezing(nn.Module):
 
 
 class Tokens(nn.Module):
-    """A transformer's bottleneck is a row of tokens."""
+    """A transformer, whose bottleneck is a row of tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Tokens(nn.Module):
 
 
 class Level(nn.Module):
-    """No lower resolution anywhere: the widest map before the answer stands in."""
+    """A network of one resolution: its widest map before the output counts as the bottleneck."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,14 +120,14 @@ def test_tokens_are_averaged() -> None:
     torch.testing.assert_close(features, network.block(network.embed(patches)).mean(dim=1))
 
 
-def test_a_named_bottleneck_is_heard() -> None:
+def test_a_named_bottleneck_is_used() -> None:
     unet = build_network(NetworkConfig(width=4, depth=2, bottleneck="encoder.1"))
     assert bottleneck_features(unet, IMAGES).shape == (3, 8)
     config = NetworkConfig(name="BasicUNet", arguments={"features": [4, 4, 4, 4, 8, 4]}, bottleneck="down_2")
     assert find_bottleneck(build_network(config), IMAGES) == "network.down_2"
 
 
-def test_what_cannot_be_a_bottleneck_is_said_in_one_line() -> None:
+def test_a_module_that_cannot_be_a_bottleneck_is_one_line() -> None:
     class Bare(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -166,20 +166,20 @@ def test_moments_are_the_mean_and_the_deviation_over_space() -> None:
 
 
 @pytest.mark.parametrize("network", [build_network(NetworkConfig(width=4, depth=2), seed=4), Tokens(), Level()])
-def test_a_recorded_pass_answers_as_ever_and_leaves_the_same_moments(network: nn.Module) -> None:
+def test_a_recorded_pass_has_the_same_output_and_moments(network: nn.Module) -> None:
     name = find_bottleneck(network, IMAGES)
     with undisturbed(network):
         plain = network(IMAGES)
         with recorded_moments(network, name) as recorded:
             answers = [network(IMAGES), network(IMAGES[:2])]
-        network(IMAGES)  # unheard: the hooks are gone
+        network(IMAGES)  # not recorded: the hooks are removed
     assert torch.equal(answers[0], plain)
     assert [len(r) for r in recorded] == [3, 2]
     assert torch.equal(recorded[0], bottleneck_moments(network, IMAGES, name))
     assert torch.equal(recorded[1], bottleneck_moments(network, IMAGES[:2], name))
 
 
-def test_recording_takes_the_first_use_before_anything_works_in_place() -> None:
+def test_recording_takes_the_first_use_before_in_place_operations() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()

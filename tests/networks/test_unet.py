@@ -1,4 +1,4 @@
-"""The U-Net is MONAI's blocks composed, takes any size, and is differentiable as the methods need it."""
+"""The U-Net equals MONAI's blocks composed, takes any size, and has the derivatives that methods need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from smg.networks import NetworkConfig, UNet, build_network, segmentation_loss
 
 
 class OfMonaiBlocks(nn.Module):
-    """The same network of MONAI's own pieces: the oracle. Its parameters come in another order, level by level."""
+    """The same network from MONAI's blocks: the oracle. Its parameters are in another order, level by level."""
 
     def __init__(self, width: int, depth: int, norm: str) -> None:
         from monai.networks.nets.basic_unet import Down, TwoConv, UpCat
@@ -120,5 +120,5 @@ def test_double_backward_is_the_derivative_of_the_gradient(norm: str) -> None:
         nn.utils.vector_to_parameters(flat, unet.parameters())
         return g
 
-    step = 1e-6  # Small enough that no unit crosses its kink.
+    step = 1e-6  # small enough that no ReLU changes sign
     torch.testing.assert_close(product, (moved(step) - moved(-step)) / (2 * step), rtol=1e-4, atol=1e-6)

@@ -1,4 +1,4 @@
-"""The phantom sites: the same from the same seed, laid out as the dataset is, each scan a plausible one."""
+"""Phantom sites: equal for equal seeds, in the data set's layout, each scan plausible."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def subject(letter: str, number: int, seed: int = 0) -> tuple[Volume, ...]:
 
 @pytest.fixture(scope="module")
 def small_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """F, written small by two processes."""
+    """Return site F, small, written by two processes."""
     (folder,) = write_phantom_sites(tmp_path_factory.mktemp("sites"), small=True, workers=2, letters="F")
     return folder
 
 
 def test_a_folder_of_the_users_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(SmgError, match="exists and holds no phantom sites; give a new folder"):
+    with pytest.raises(SmgError, match="holds no phantom sites"):
         write_phantom_sites(tmp_path, letters="F", subjects=1, workers=1)
     made = tmp_path / "made"
     write_phantom_sites(made, letters="F", subjects=1, workers=1)
     written = (made / "F" / "Case00.nii.gz").stat().st_mtime_ns
-    write_phantom_sites(made, letters="F", subjects=1, workers=1)  # it goes on, and finds all done
+    write_phantom_sites(made, letters="F", subjects=1, workers=1)  # it finds all of them written
     assert (made / "F" / "Case00.nii.gz").stat().st_mtime_ns == written
     with pytest.raises(SmgError, match="phantom sites of another seed"):
         write_phantom_sites(made, seed=1, letters="F", subjects=1, workers=1)
@@ -98,20 +98,20 @@ def test_the_gland_is_one_piece_inside_the_field_of_view(letter: str, number: in
     gland = mask.array > 0
     _, pieces = ndimage.label(gland)
     assert pieces == 1
-    for axis in range(3):  # nothing of it touches a border: so there are slices without it at both ends
+    for axis in range(3):  # it touches no border, so both ends have slices without it
         assert not gland.take([0, -1], axis=axis).any()
     assert 10 < gland.sum() * np.prod(mask.spacing) / 1000 < 170  # millilitres
     assert 1 <= np.flatnonzero(gland.any(axis=(1, 2)))[0] <= 4
 
 
 @pytest.mark.parametrize("letter", PROTOCOLS)
-def test_only_a_and_b_tell_the_zones_apart(letter: str) -> None:
+def test_only_a_and_b_have_masks_of_both_zones(letter: str) -> None:
     _, mask = subject(letter, 0)
     assert set(np.unique(mask.array)) == ({0, 1, 2} if letter in "AB" else {0, 1})
 
 
 def glow(letter: str, number: int) -> float:
-    """How much brighter the scan is within 35 mm of the back of the gland than elsewhere."""
+    """Return the ratio of the signal within 35 mm of the back of the gland to that elsewhere."""
     image, mask = subject(letter, number)
     middle = len(mask.array) // 2
     rows, columns = np.nonzero(mask.array[middle])
@@ -120,7 +120,7 @@ def glow(letter: str, number: int) -> float:
     return float(image.array[middle][near].mean() / image.array[middle][~near].mean())
 
 
-def test_an_endorectal_coil_lights_what_is_near_it() -> None:
+def test_an_endorectal_coil_brightens_its_surroundings() -> None:
     mean = {letter: np.mean([glow(letter, number) for number in (0, 1)]) for letter in PROTOCOLS}
     assert min(mean[letter] for letter in "BEF") > max(mean[letter] for letter in "ACD")
 
@@ -134,7 +134,7 @@ def test_the_gland_fills_more_of_the_picture_where_the_field_of_view_is_small() 
 
 @pytest.fixture(scope="module")
 def two_channels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """F and A, two subjects each, T2 and ADC."""
+    """Return a folder with F and A, two subjects each, T2 and ADC."""
     out = tmp_path_factory.mktemp("channels")
     write_phantom_sites(out, letters="FA", subjects=2, workers=1, channels=2)
     return out

@@ -1,4 +1,4 @@
-"""Augmentation: repeatable, the same for image and labels, off when it is off, and never out of its mind."""
+"""Augmentation is repeatable, keeps image and labels aligned, does nothing when off, and stays finite."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STRENGTH = {name: values.get("strength", 0) for name, values in PRESETS["strong"
 
 @pytest.fixture(autouse=True, scope="module")
 def _one_thread() -> Iterator[None]:
-    """The arrays are small: on a busy machine threads wait for each other longer than they work."""
+    """Use one thread: the arrays are small, and on a busy machine threads mostly wait for each other."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -31,7 +31,7 @@ def _one_thread() -> Iterator[None]:
 def batch(
     samples: int = 5, channels: int = 1, size: int = 48, dtype: torch.dtype = torch.int64
 ) -> tuple[Tensor, Tensor]:
-    """A gland off the centre, with a smaller region in it, on a textured background."""
+    """Return slices of a gland off the centre, with a smaller region in it, on a textured background."""
     generator = torch.Generator().manual_seed(0)
     at = torch.linspace(-1, 1, size)
     far = ((at[:, None] + 0.1) / 0.9).square() + (at - 0.15).square()
@@ -42,10 +42,10 @@ def batch(
 
 
 def only(name: str, strength: float | None = None, probability: float = 1) -> Augmentation:
-    said = {"probability": probability}
+    fields = {"probability": probability}
     if name != "flip":
-        said["strength"] = STRENGTH[name] if strength is None else strength
-    return Augmentation.model_validate({name: said})
+        fields["strength"] = STRENGTH[name] if strength is None else strength
+    return Augmentation.model_validate({name: fields})
 
 
 def everything(factor: float = 1) -> Augmentation:
@@ -56,7 +56,7 @@ def everything(factor: float = 1) -> Augmentation:
 # Randomness
 
 
-def test_same_place_same_batch_other_place_another() -> None:
+def test_the_same_place_gives_the_same_batch_and_another_place_another() -> None:
     images, labels = batch()
     config = Augmentation.preset("strong")
     one, two = augment(images, labels, config, 1, 2, 3), augment(images, labels, config, 1, 2, 3)
@@ -112,7 +112,7 @@ def test_probability_is_the_share_of_samples() -> None:
 # Off, on and how much
 
 
-def test_none_returns_the_very_inputs() -> None:
+def test_none_returns_the_inputs_themselves() -> None:
     images, labels = batch()
     result = augment(images, labels, Augmentation.preset("none"), 0, 0, 0)
     assert result[0] is images
@@ -120,7 +120,7 @@ def test_none_returns_the_very_inputs() -> None:
 
 
 @pytest.mark.parametrize("name", EFFECTS)
-def test_effect_is_there_only_with_probability_and_strength(name: str) -> None:
+def test_an_effect_needs_a_probability_and_a_strength(name: str) -> None:
     images, labels = batch()
     changed, changed_labels = augment(images, labels, only(name), 0, 0, 0)
     assert not torch.equal(changed, images)
@@ -150,7 +150,7 @@ def test_vanishing_strength_is_the_identity(channels: int) -> None:
     assert torch.equal(same_labels, labels)
 
 
-def test_inputs_are_left_alone() -> None:
+def test_inputs_are_not_changed() -> None:
     images, labels = batch()
     kept = images.clone(), labels.clone()
     augment(images, labels, everything(), 0, 0, 0)
@@ -194,7 +194,7 @@ def test_elastic_warp_does_not_fold() -> None:
     images = torch.stack([at.expand(size, size), at[:, None].expand(size, size)])[None].repeat(20, 1, 1, 1)
     warped = augment(images, torch.zeros(20, size, size, dtype=torch.uint8), only("elastic"), 0, 0, 0)[0]
     (xx, yx), (xy, yy) = warped.diff(dim=-1)[:, :, 1:].unbind(1), warped.diff(dim=-2)[..., 1:].unbind(1)
-    inner = slice(8, -8)  # the edge, which goes on beyond the slice, is flat by intent
+    inner = slice(8, -8)  # repeated edge pixels are flat on purpose
     assert ((xx * yy - yx * xy)[:, inner, inner] > 0).all()
 
 
@@ -269,7 +269,7 @@ def test_the_largest_strengths_stay_finite() -> None:
         assert augment(images, labels, Augmentation.model_validate(config), 0, 0, iteration)[0].isfinite().all()
 
 
-def test_an_empty_batch_is_no_trouble() -> None:
+def test_an_empty_batch_is_returned() -> None:
     images, labels = batch()
     assert augment(images[:0], labels[:0], everything(), 0, 0, 0)[0].shape == (0, *images.shape[1:])
 
@@ -282,7 +282,7 @@ def test_an_empty_batch_is_no_trouble() -> None:
     channels=st.sampled_from([1, 3]),
     samples=st.integers(1, 4),
 )
-def test_never_nan_never_wild(iteration: int, factor: float, size: int, channels: int, samples: int) -> None:
+def test_results_are_finite_and_bounded(iteration: int, factor: float, size: int, channels: int, samples: int) -> None:
     images, labels = batch(samples, channels, size)
     result, result_labels = augment(images, labels, everything(factor), 0, 0, iteration)
     assert result.shape == images.shape
@@ -295,7 +295,7 @@ def test_never_nan_never_wild(iteration: int, factor: float, size: int, channels
 # Configuration
 
 
-def test_presets_by_name_and_with_a_difference() -> None:
+def test_presets_by_name_and_with_changes() -> None:
     mild = Augmentation.preset("mild")
     assert Augmentation.model_validate("mild") == mild
     assert Augmentation.model_validate({"preset": "mild"}) == mild
@@ -308,7 +308,7 @@ def test_presets_by_name_and_with_a_difference() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_survives_being_written_down(name: str) -> None:
+def test_a_preset_is_the_same_after_json(name: str) -> None:
     config = Augmentation.preset(name)
     assert Augmentation.model_validate_json(config.model_dump_json()) == config
 
@@ -319,9 +319,9 @@ def test_strong_is_at_least_mild_everywhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("given", "message"),
     [
-        ("wild", "there is no augmentation preset 'wild'; choose one of none, mild, strong"),
+        ("wild", "preset 'wild'; choose one of none, mild, strong"),
         ({"preset": 3}, "choose one of none, mild, strong"),
         ({"preset": "mild", "wobble": {"strength": 1}}, "wobble"),
         ({"rotation": {"strength": -1, "probability": 1}}, "greater than or equal to 0"),
@@ -333,6 +333,6 @@ def test_strong_is_at_least_mild_everywhere() -> None:
         (None, "Augmentation"),
     ],
 )
-def test_a_mistake_is_named(given: object, complaint: str) -> None:
-    with pytest.raises(ValidationError, match=complaint):
+def test_a_mistake_is_named(given: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         Augmentation.model_validate(given)

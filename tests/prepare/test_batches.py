@@ -1,4 +1,4 @@
-"""D, P, P_k, and the halves of D ∪ P."""
+"""Batches of an iteration: D, P, P_k and the halves of D ∪ P."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_names_sizes_and_sources() -> None:
 def test_replay_is_drawn_evenly_over_sites_and_their_slices() -> None:
     drawn = [row for number in range(30) for row in iteration(number, previous=3, size=4).replay.rows]  # type: ignore[union-attr]
     assert Counter(row[0] for row in drawn) == {1: 40, 2: 40, 3: 40}
-    for site in (1, 2, 3):  # ten slices each, so each of them four times
+    for site in (1, 2, 3):  # each of the ten slices of a site four times
         assert set(Counter(row[1] for row in drawn if row[0] == site).values()) == {4}
 
 
@@ -39,10 +39,10 @@ def test_the_replay_batch_can_have_a_size_of_its_own() -> None:
     assert len(batches.pooled) == 6  # as D and P together
     every = (batches.incoming, batches.replay, *batches.exemplars, batches.pooled)
     places = [row[2] for batch in every for row in batch.rows]
-    assert len(set(places)) == len(places)  # each is augmented in its own way
+    assert len(set(places)) == len(places)  # no two rows share their augmentation
 
 
-def test_halves_are_equal_disjoint_and_other_in_every_iteration() -> None:
+def test_halves_are_equal_disjoint_and_differ_between_iterations() -> None:
     halves = []
     for number in range(6):
         batches = iteration(number)

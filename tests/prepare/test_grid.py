@@ -1,4 +1,4 @@
-"""The way to the prepared grid and back."""
+"""Scans are mapped to the prepared grid, and masks back."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_through_every_format_and_back(tmp_path: Path, suffix: str, direction: n
 
 
 def there_and_back(mask: np.ndarray, direction: np.ndarray, path: Path) -> None:
-    """Axial slices stored in any direction and format, prepared at their own size, and written back: the same."""
+    """Check that a mask in any direction and format, prepared at its own size and written back, is the same."""
     orientation = Grid((2, 3, 4), placed(direction), 16).orientation
     stored = np.ascontiguousarray(orientation.stored(mask))
     write_volume(path, Volume(stored, placed(direction)))
@@ -114,7 +114,7 @@ def test_real_masks_in_every_format_and_direction(real_data: Path, tmp_path: Pat
             there_and_back(mask, direction, tmp_path / f"m{suffix}")
 
 
-def test_scores_are_put_back_and_decided_there() -> None:
+def test_scores_are_resized_before_the_class_is_decided() -> None:
     grid = Grid((2, 12, 10), np.eye(4), 20)
     scores = np.zeros((2, 3, 20, 20), np.float32)
     scores[:, 2, :10] = 1
@@ -125,7 +125,7 @@ def test_scores_are_put_back_and_decided_there() -> None:
     assert (mask[:, 6:] == 0).all()
 
 
-def test_real_masks_survive_the_way_there_and_back(real_data: Path) -> None:
+def test_real_masks_are_nearly_the_same_after_preparation_and_back(real_data: Path) -> None:
     for site in find_sites(real_data).values():
         for subject in site.subjects[:6]:
             volume = read_volume(subject.mask)

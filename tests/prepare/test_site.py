@@ -1,4 +1,4 @@
-"""Preparation: what comes out, when it is made anew, and what it survives."""
+"""Prepared subjects: their values, when the cache is used, and what it withstands."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_normalised_by_slice_and_clipped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"size": 3}, {"clip": (99, 1)}, {"clip": (0, 101)}, {"normalise": "no"}, {"adjacent": 2}, {"typo": 1}]
 )
-def test_options_that_make_no_sense(wrong: dict[str, object]) -> None:
+def test_invalid_options_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Preparation.model_validate(wrong)
 
@@ -72,7 +72,7 @@ def test_nothing_is_made_twice_and_every_change_is_noticed(tmp_path: Path) -> No
     again = prepare_site(Site.find(folder), SMALL)
     assert entries() == made
     assert all(torch.equal(a.images, b.images) for a, b in zip(first, again, strict=True))
-    # drawn, not stored: these options change nothing on disk
+    # these options apply to drawing and change nothing on disk
     prepare_site(Site.find(folder), Preparation(size=16, adjacent=3, empty_slices=False))
     assert entries() == made
     for other in ({"size": 18}, {"clip": (1, 99)}, {"normalise": "slice"}, {"labels": [1]}):
@@ -99,7 +99,7 @@ def test_a_change_of_the_raw_file_behind_an_mhd_is_noticed(tmp_path: Path) -> No
     assert len(entries()) == 5
 
 
-def test_an_entry_cut_short_is_made_anew(tmp_path: Path) -> None:
+def test_a_truncated_entry_is_made_again(tmp_path: Path) -> None:
     folder = write_site(tmp_path / "HK")
     whole = [p.images.clone() for p in prepare_site(Site.find(folder), SMALL)]
     for path in cache_folder().iterdir():
@@ -110,19 +110,19 @@ def test_an_entry_cut_short_is_made_anew(tmp_path: Path) -> None:
     assert all(torch.equal(a, b.images) for a, b in zip(whole, again, strict=True))
 
 
-def test_a_site_with_faults_is_refused_unless_told_to_leave_them_out(tmp_path: Path) -> None:
+def test_a_site_with_faults_is_refused_unless_they_are_left_out(tmp_path: Path) -> None:
     folder = write_site(tmp_path / "HK", 5)
     write_volume(folder / "Case01.nii.gz", Volume(np.zeros((6, 20, 24), np.int16), affine()))
     write_volume(folder / "Case03.nii.gz", scan(0)[0])  # Case00 again
     (folder / "Case04_segmentation.nii.gz").unlink()
-    with pytest.raises(SmgError, match=r"and 2 more\): site HK has faults; `smg sites check` lists them") as error:
+    with pytest.raises(SmgError, match=r"site HK has 3 faults: `smg sites check`") as error:
         prepare_site(Site.find(folder), SMALL)
     assert "\n" not in str(error.value)
     left = prepare_site(Site.find(folder), SMALL, leave_out=True)
     assert [p.subject.case for p in left] == ["Case00", "Case02"]
 
 
-def test_the_cache_is_its_owners_alone_and_names_nobody(tmp_path: Path) -> None:
+def test_the_cache_is_readable_by_its_owner_alone_and_names_no_patient(tmp_path: Path) -> None:
     prepare_site(Site.find(write_site(tmp_path / "Hospital")), SMALL)
     assert stat.S_IMODE(cache_folder().stat().st_mode) == 0o700
     for path in cache_folder().iterdir():
@@ -189,7 +189,7 @@ def test_the_real_sites(real_data: Path) -> None:
 
 @pytest.mark.parametrize("normalise", ["volume", "slice"])
 def test_a_scan_of_the_prepared_size_is_left_as_it_is(tmp_path: Path, normalise: str) -> None:
-    """Nothing is to be resized or converted there, so the slices would be the scan's own memory, which a file locks."""
+    """Without resizing and conversion, slices could be views of the scan, which normalisation must not change."""
     given = np.random.default_rng(0).normal(5.0, 2.0, (3, 16, 16)).astype(np.float32)
     volume = Volume(given.copy(), np.diag([-1.0, -1.0, 1.0, 1.0]))
     options = Preparation.model_validate({"size": 16, "normalise": normalise})
@@ -202,7 +202,7 @@ def test_a_scan_of_the_prepared_size_is_left_as_it_is(tmp_path: Path, normalise:
 
 
 @pytest.mark.parametrize(("value", "rows"), [(7.0, 320), (100.0, 320), (37.3, 100), (-1024.0, 100), (0.0, 100)])
-def test_a_constant_slice_becomes_zeros_and_not_its_rounding_at_full_contrast(value: float, rows: int) -> None:
+def test_a_constant_slice_becomes_zeros_and_not_amplified_rounding(value: float, rows: int) -> None:
     rng = np.random.default_rng(0)
     array = np.stack([np.full((rows, rows), value), rng.normal(100, 1, (rows, rows))]).astype(np.float32)
     slices, _ = prepare_scan([Volume(array, np.eye(4))], Preparation(size=64, normalise="slice"))

@@ -1,4 +1,4 @@
-"""Batches as a function of (seed, round, iteration)."""
+"""Slices are drawn as a function of (seed, round, iteration)."""
 
 from __future__ import annotations
 

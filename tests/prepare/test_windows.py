@@ -1,4 +1,4 @@
-"""Windows: where training draws them, where prediction lays them, and the way back to the scan's own grid."""
+"""Windows are drawn in training, tiled in prediction, and mapped back to the scan's own grid."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_drawn_window_lies_in_the_slice_or_around_it(
 
 
 def test_the_share_of_windows_on_foreground() -> None:
-    """One foreground pixel in a corner of a large slice: only a window that aims at it has it."""
+    """With one foreground pixel in a corner of a large slice, only a window centred on foreground holds it."""
     labels = np.zeros((200, 200), np.uint8)
     labels[100, 150] = 1
     corners = [draw_corner(labels, 11, 0.4, (0, 1, 0, place)) for place in range(600)]
@@ -76,7 +76,7 @@ def test_the_share_of_windows_on_foreground() -> None:
     assert len(set(empty)) > 25
 
 
-def test_a_window_beyond_the_slice_goes_on_with_its_edge() -> None:
+def test_a_window_beyond_the_slice_repeats_its_edge() -> None:
     slices = torch.arange(12.0).reshape(1, 3, 4)
     assert torch.equal(cut(slices, (0, 1), 3), slices[:, :, 1:4])
     padded = cut(slices, (-1, 0), 4)
@@ -118,8 +118,10 @@ def test_a_constant_image_stays_constant_there_and_back(
 @pytest.mark.parametrize("field", [None, 70.0])
 @pytest.mark.parametrize("size", [24, 40, 200])
 @pytest.mark.parametrize("spacing", [0.5, 0.8, 1.0])
-def test_a_mask_survives_spacing_windows_and_the_way_back(spacing: float, size: int, field: float | None) -> None:
-    """With a network that answers exactly what the prepared mask says."""
+def test_a_mask_is_nearly_the_same_after_spacing_windows_and_back(
+    spacing: float, size: int, field: float | None
+) -> None:
+    """Predict with a network that returns the prepared mask."""
     mask = ellipse(90, 70)
     grid = Grid(mask.shape, affine((1.0, 1.0, 3.0)), size, spacing, field)
     options = Preparation(size=size, spacing=spacing, field=field)
@@ -147,7 +149,7 @@ def test_pixels_far_from_the_spacing_are_mentioned(tmp_path: Path) -> None:
     prepared = prepare_site(Site.find(write_site(tmp_path / "HK")), Preparation(size=16, spacing=1.0))
     pixel = max(prepared[0].grid.pixel)
     assert scale_note(prepared, Preparation(spacing=pixel)) is None
-    assert "details are missing" in str(scale_note(prepared, Preparation(spacing=pixel / 3)))
+    assert "0.60 mm" in str(scale_note(prepared, Preparation(spacing=pixel / 3)))
     assert "details are lost" in str(scale_note(prepared, Preparation(spacing=9 * pixel)))
     assert scale_note(prepared, Preparation()) is None
 
@@ -175,7 +177,7 @@ def test_windows_are_drawn_by_place_and_have_their_labels(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("preset", ["mild", "strong"])
 def test_moving_a_window_brings_in_what_lies_around_it(preset: str) -> None:
-    """On a slice that goes on, its window with the margin equals the window of the whole slice moved alike."""
+    """Check that a window with its margin, moved, equals the same window of the whole slice, moved."""
     config = Augmentation.model_validate(
         {k: v for k, v in Augmentation.preset(preset).model_dump().items() if k in ("rotation", "scale", "shift")}
     )
@@ -214,7 +216,7 @@ def test_one_window_equals_the_plain_pass() -> None:
 
 
 def test_overlapping_windows_are_averaged_by_gaussian_weights() -> None:
-    """Against a loop over pixels, with a network that answers otherwise in every window."""
+    """Compare with a loop over pixels, for a network whose output differs in every window."""
     network = build_network(NetworkConfig(width=4, depth=2))
     images, size = torch.randn(2, 1, 40, 29), 16
     scores = class_scores(network, images, Preparation(size=size, spacing=1.0))

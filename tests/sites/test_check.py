@@ -1,4 +1,4 @@
-"""One of each fault, and the sentence a person reads."""
+"""Each kind of fault is found once, with its file and reason."""
 
 from __future__ import annotations
 
@@ -54,25 +54,25 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
               "image and mask grids differ: sizes differ: 24 x 20 x 6 and 24 x 20 x 5"),
     "places": (lambda f: mask(f, MASK, elsewhere()), "Case01_segmentation.nii.gz",
                "image and mask grids differ: same size, but positions differ by up to 9.0 mm"),
-    "empty": (lambda f: mask(f, MASK * 0), "Case01_segmentation.nii.gz", "empty mask: no voxel is foreground"),
+    "empty": (lambda f: mask(f, MASK * 0), "Case01_segmentation.nii.gz", "empty mask"),
     "label": (lambda f: mask(f, MASK * np.float32(0.5)), "Case01_segmentation.nii.gz",
               "label values that were not expected: 0.5"),
     "nan": (lambda f: image(f, np.where(IMAGE > 150, np.nan, IMAGE).astype(np.float32)), "Case01.nii.gz",
             "voxels are NaN or infinite"),
     "infinite": (lambda f: image(f, np.where(IMAGE.max() == IMAGE, np.inf, IMAGE).astype(np.float32)), "Case01.nii.gz",
                  "voxels are NaN or infinite"),
-    "constant": (lambda f: image(f, IMAGE * 0 + 7), "Case01.nii.gz", "constant image: every voxel has the same value"),
-    "four": (lambda f: FOUR.to_filename(f / "Case01.nii.gz"), "Case01.nii.gz", "has four dimensions; a scan has three"),
-    "twice": (lambda f: image(f, scan(0)[0].array), "Case01.nii.gz", "the same scan twice: its voxels are those of "),
+    "constant": (lambda f: image(f, IMAGE * 0 + 7), "Case01.nii.gz", "constant image"),
+    "four": (lambda f: FOUR.to_filename(f / "Case01.nii.gz"), "Case01.nii.gz", "four dimensions"),
+    "twice": (lambda f: image(f, scan(0)[0].array), "Case01.nii.gz", "the same scan twice"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_each_fault_is_found_once_and_named(tmp_path: Path, kind: str) -> None:
-    spoil, file, sentence = FAULTS[kind]
+    damage, file, sentence = FAULTS[kind]
     folder = write_site(tmp_path / "HK", 3)
     assert check(tmp_path).faults == []
-    spoil(folder)
+    damage(folder)
     (fault,) = check(tmp_path).faults
     assert (fault.site, fault.subject) == ("HK", "Case01")
     assert fault.file == str(folder / file)
@@ -83,15 +83,16 @@ def test_each_fault_is_found_once_and_named(tmp_path: Path, kind: str) -> None:
 def test_a_scan_over_the_limit_is_a_fault(tmp_path: Path) -> None:
     write_site(tmp_path / "HK", 2)
     faults = check(tmp_path, limit=4000).faults
-    assert {f.reason for f in faults} == {"unpacks to 0.0 GiB, over the limit of 0.0 GiB"}
+    assert len(faults) == 2
+    assert all("over the limit" in fault.reason for fault in faults)
 
 
-def test_a_file_without_permission_or_that_is_gone_is_a_fault_too(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_a_fault(tmp_path: Path) -> None:
     write_site(tmp_path / "HK", 2)
     sites = find_sites(tmp_path)
     (tmp_path / "HK" / "Case00.nii.gz").unlink()
     (fault,) = check_sites(sites.values(), Labels()).faults
-    assert fault.reason == "no such file"
+    assert "no such file" in fault.reason
 
 
 def test_label_values_that_were_not_expected(tmp_path: Path) -> None:
@@ -99,21 +100,21 @@ def test_label_values_that_were_not_expected(tmp_path: Path) -> None:
     mask(folder, MASK * 3)
     assert check(tmp_path).faults == []
     (fault,) = check(tmp_path, Labels.model_validate([1, 2])).faults
-    assert fault.reason == "label values that were not expected: 3; give them to a class or the background"
+    assert "not expected: 3; give them to a class" in fault.reason
     (fault,) = check(tmp_path, Labels.parse(["zone=1,2", "background=0,3"])).faults
-    assert fault.reason == "empty mask: no voxel is foreground"  # now that 3 is background
+    assert "empty mask" in fault.reason  # now that 3 is background
     with pytest.raises(SmgError, match="name a class too"):
-        Labels.parse(["background=0,3"])  # else 3 would silently be foreground, as any value is
+        Labels.parse(["background=0,3"])  # without a class any value is foreground, 3 too
 
 
-def test_the_same_scan_is_seen_across_sites_and_formats(tmp_path: Path) -> None:
+def test_the_same_scan_is_found_across_sites_and_formats(tmp_path: Path) -> None:
     write_site(tmp_path / "HK", 2)
     write_site(tmp_path / "UCL", 3, ".mha", first_seed=1)  # its Case00 is HK's Case01
     (fault,) = check(tmp_path).faults
     assert (fault.site, fault.subject) == ("UCL", "Case00")
 
 
-def test_the_same_scan_is_seen_though_it_is_turned_or_has_lost_its_orientation(tmp_path: Path) -> None:
+def test_the_same_scan_is_found_in_another_orientation_or_without_one(tmp_path: Path) -> None:
     write_site(tmp_path / "HK", 1)
     for suffix in ("", "_segmentation"):
         volume = read_volume(tmp_path / "HK" / f"Case00{suffix}.nii.gz")
@@ -146,7 +147,7 @@ def test_work_on_all_cores_keeps_its_order_and_few_at_a_time() -> None:
     assert list(on_all_cores(lambda x: x, [])) == []
 
 
-def test_a_scan_with_nan_does_not_spoil_the_sites_range(tmp_path: Path) -> None:
+def test_a_scan_with_nan_does_not_change_the_sites_range(tmp_path: Path) -> None:
     write_site(tmp_path / "A", 2)
     image = read_volume(tmp_path / "A/Case00.nii.gz")
     array = image.array.astype(np.float32)

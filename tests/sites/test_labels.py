@@ -1,4 +1,4 @@
-"""Mask values to classes."""
+"""Mask values are mapped to classes and back."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def test_words_of_the_command_line() -> None:
     assert Labels.parse(["1,2"]) == Labels.model_validate([1, 2])
     assert Labels.parse(["central=1", "peripheral=2"]).names == ("central", "peripheral")
     for words in (["one"], ["1", "2"], ["a=1", "2"]):
-        with pytest.raises(SmgError, match="give 'any', values such as '1,2', or classes"):
+        with pytest.raises(SmgError, match="give 'any'"):
             Labels.parse(words)
 
 
-def test_where_any_value_will_do_it_must_still_be_a_label() -> None:
+def test_any_foreground_value_has_to_be_a_whole_number() -> None:
     assert Labels().unexpected(np.array([0, 0.5, -1, 2])) == [-1, 0.5]
     assert Labels().unexpected(MASK, frozenset({0, 1, 2})) == [3]
 
 
-def test_a_class_has_its_index_from_its_value_however_it_is_listed() -> None:
-    """Else what is learned from one listing would be measured by another: files keep keys sorted."""
+def test_the_index_of_a_class_depends_on_its_value_and_not_on_the_order_given() -> None:
+    """Files keep keys sorted, so that learning and measuring would have different indices if order counted."""
     one, other = (
         Labels.model_validate(given) for given in ({"prostate": 1, "bladder": 2}, {"bladder": 2, "prostate": 1})
     )
@@ -70,7 +70,7 @@ def test_class_indices_as_the_data_sets_own_values() -> None:
     [
         (["a=1,2", "b=2"], "value 2 means two things"),
         (["a=0"], "value 0 means two things"),
-        (["a=1", "a=2"], "a class stands twice"),
+        (["a=1", "a=2"], "named twice"),
     ],
 )
 def test_a_value_means_one_thing(words: list[str], sentence: str) -> None:

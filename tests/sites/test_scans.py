@@ -1,4 +1,4 @@
-"""Which scans words name, and where their masks go."""
+"""Scans are found from words, and each gets a path for its mask."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def here(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("words", "names"),
     [
-        (["one"], ["one/a.nii.gz", "one/b.mha"]),  # no mask, nothing hidden
-        (["one/b_segmentation.mha"], ["one/b_segmentation.mha"]),  # unless it is asked for
+        (["one"], ["one/a.nii.gz", "one/b.mha"]),  # without masks and hidden files
+        (["one/b_segmentation.mha"], ["one/b_segmentation.mha"]),  # but by its own name
         (["*/a.nii.gz"], ["[3]/a.nii.gz", "one/a.nii.gz", "two/a.nii.gz"]),
         (["two/**/*.nii*"], ["two/a.nii.gz", "two/deep/a.nii"]),
         (["one/a.nii.gz", "one", "./one/a.nii.gz"], ["one/a.nii.gz", "one/b.mha"]),  # each once
-        (["[3]"], ["[3]/a.nii.gz"]),  # a name before it is a pattern
-        (["gone.nii"], ["gone.nii"]),  # whoever reads it will say so
+        (["[3]"], ["[3]/a.nii.gz"]),  # a file of that name comes before the pattern
+        (["gone.nii"], ["gone.nii"]),  # an error when it is read
     ],
 )
 def test_words(here: Path, words: list[str], names: list[str]) -> None:
@@ -39,7 +39,7 @@ def test_words(here: Path, words: list[str], names: list[str]) -> None:
     assert not errors
 
 
-def test_a_folder_without_scans_is_told(here: Path) -> None:
+def test_a_folder_without_scans_is_an_error(here: Path) -> None:
     found, errors = find_scans([str(here / "none"), str(here / "one")])
     assert len(found) == 2
     assert [str(e).startswith(f"{here / 'none'}: no scan in this folder") for e in errors] == [True]
@@ -52,7 +52,7 @@ def test_masks_keep_their_folders_where_names_are_the_same(tmp_path: Path) -> No
     assert mask_files(scans[1:], out) == [out / name for name in ("a.nii.gz", "b.mha", "c.nii")]
 
 
-def test_no_mask_takes_the_place_of_a_scan_or_of_another_mask(tmp_path: Path) -> None:
+def test_no_mask_replaces_a_scan_or_another_mask(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()  # as a folder with a DICOM series
     one, other = mask_files([tmp_path / "a", tmp_path / "a.nii.gz"], tmp_path / "masks")
     assert one == tmp_path / "masks" / "a.nii.gz"
@@ -67,7 +67,7 @@ def test_no_mask_takes_the_place_of_a_scan_or_of_another_mask(tmp_path: Path) ->
     assert all(isinstance(c, SmgError) for c in crossed)
 
 
-def test_no_mask_takes_the_place_of_a_file_unless_told_to(tmp_path: Path) -> None:
+def test_a_mask_replaces_a_file_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "a.nii.gz").write_bytes(b"a scan, or a mask that someone has mended")
     (error,) = mask_files([tmp_path / "a.nii.gz"], tmp_path / "b")
@@ -85,7 +85,7 @@ def test_a_name_like_a_pattern_is_a_name(tmp_path: Path) -> None:
     assert not errors
 
 
-def test_masks_beside_their_scans_are_told_apart(tmp_path: Path) -> None:
+def test_masks_beside_their_scans_are_separated(tmp_path: Path) -> None:
     names = ("s/a.nii.gz", "s/a_segmentation.nii", "s/b_Segmentation.nii.gz", "two/images/a.mha", "two/labels/a.nii.gz",
              "two/labels/b.nii.gz", "nn/imagesTr/a_0000.nii.gz", "nn/labelsTr/a.nii.gz", "labels/a.nii.gz")  # fmt: skip
     for name in names:

@@ -1,4 +1,4 @@
-"""60/15/25 by subject: a function of seed and identity alone."""
+"""Splits are 60/15/25 by subject, and depend on seed and identity alone."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_neither_file_order_nor_other_sites_matter_but_seed_and_name_do() -> Non
 
 
 def test_the_split_of_a_known_site_never_changes() -> None:
-    """Results compare only while this holds: a change here is a change of every published number."""
+    """A change of these splits would change every published number."""
     assert split_site(site(12), 0) == {
         "train": ("Case00", "Case01", "Case02", "Case03", "Case04", "Case07", "Case09"),
         "validation": ("Case08", "Case10"),
@@ -67,13 +67,13 @@ def test_a_split_file_comes_back_as_it_was(tmp_path: Path) -> None:
     [
         ("{", "not a split file"),
         ('{"sites": {"HK": {"train": ["a"]}}}', "not a split file"),
-        ('{"sites": {"HK": {"train": ["a"], "validation": ["a"], "test": []}}}', "case a stands twice"),
-        ('{"sites": {"UCL": {"train": [], "validation": [], "test": []}}}', "says nothing of site HK"),
+        ('{"sites": {"HK": {"train": ["a"], "validation": ["a"], "test": []}}}', "case a is listed twice"),
+        ('{"sites": {"UCL": {"train": [], "validation": [], "test": []}}}', "no split of site HK"),
         ('{"sites": {"HK": {"train": ["x"], "validation": [], "test": []}}}', "is in the file but not in the data"),
         ('{"sites": {"HK": {"train": ["Case00"], "validation": [], "test": []}}}', "is in the data but in no part"),
     ],
 )
-def test_split_files_that_cannot_serve(tmp_path: Path, text: str, sentence: str) -> None:
+def test_split_files_that_cannot_be_used(tmp_path: Path, text: str, sentence: str) -> None:
     path = tmp_path / "split.json"
     path.write_text(text)
     with pytest.raises(SmgError, match=sentence) as error:
@@ -82,7 +82,7 @@ def test_split_files_that_cannot_serve(tmp_path: Path, text: str, sentence: str)
 
 
 @given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 5))
-def test_who_was_in_a_part_stays_in_it_when_more_come(few: int, more: int, seed: int) -> None:
+def test_subjects_stay_in_their_parts_when_a_site_grows(few: int, more: int, seed: int) -> None:
     first = split_site(site(few), seed)
     before = {case: part for part, cases in first.items() for case in cases}
     grown = split_site(site(few + more), seed, before)

@@ -1,4 +1,4 @@
-"""Scans of every format and orientation: read as others read them, turned axial, written back voxel for voxel."""
+"""Scans of every format and orientation are read as other libraries do, viewed as axial, and written back exactly."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rotation(degrees: float) -> np.ndarray:
 
 
 def directions() -> list[np.ndarray]:
-    """All 48 ways to permute and flip the axes, and two oblique ones."""
+    """Return all 48 permutations and flips of the axes, and two oblique directions."""
     made = []
     for permutation in itertools.permutations(range(3)):
         for signs in itertools.product((1, -1), repeat=3):
@@ -104,7 +104,7 @@ def test_a_sheared_scan_is_read_and_its_masks_written_in_every_format(tmp_path: 
     sheared[0, 1] = 0.2
     array = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
     nib.Nifti1Image(array, sheared).to_filename(tmp_path / "s.nii.gz")
-    with pytest.raises(RuntimeError):  # the reason this path exists
+    with pytest.raises(RuntimeError):  # which is why nibabel is used
         sitk.ReadImage(str(tmp_path / "s.nii.gz"))
     volume = read_volume(tmp_path / "s.nii.gz")
     assert np.array_equal(volume.array, array.transpose())
@@ -113,7 +113,7 @@ def test_a_sheared_scan_is_read_and_its_masks_written_in_every_format(tmp_path: 
         again = read_volume(tmp_path / f"again{suffix}")
         assert np.array_equal(again.array, volume.array)
         assert np.allclose(again.affine, volume.affine, atol=1e-5)
-    assert volume.voxel == pytest.approx(0.5 * 0.6 * 3.0)  # a shear moves nothing out of a voxel
+    assert volume.voxel == pytest.approx(0.5 * 0.6 * 3.0)  # a shear keeps the volume of a voxel
     assert np.prod(volume.spacing) > 1.05 * volume.voxel
 
 
@@ -135,7 +135,7 @@ def test_scaled_voxels_units_and_missing_orientation_as_simpleitk_has_them(tmp_p
     image.header.set_xyzt_units("meter")
     image.to_filename(tmp_path / "s.nii")
     raw = bytearray((tmp_path / "s.nii").read_bytes())
-    raw[252:256] = bytes(4)  # qform_code, sform_code: no orientation at all
+    raw[252:256] = bytes(4)  # qform_code and sform_code: no orientation
     (tmp_path / "plain.nii").write_bytes(raw)
     for name in ("s.nii", "plain.nii"):
         ours, theirs = read_volume(tmp_path / name), sitk.ReadImage(str(tmp_path / name))
@@ -149,11 +149,11 @@ def test_a_fourth_dimension_of_one_is_dropped_and_any_other_refused(tmp_path: Pa
     nib.Nifti1Image(array, np.eye(4)).to_filename(tmp_path / "one.nii.gz")
     assert read_volume(tmp_path / "one.nii.gz").array.shape == (5, 4, 3)
     nib.Nifti1Image(np.zeros((3, 4, 5, 2), np.int16), np.eye(4)).to_filename(tmp_path / "four.nii.gz")
-    with pytest.raises(SmgError, match=r"four.nii.gz: has four dimensions; a scan has three"):
+    with pytest.raises(SmgError, match=r"four.nii.gz: has four dimensions"):
         read_volume(tmp_path / "four.nii.gz")
 
 
-def test_no_field_of_a_source_survives(tmp_path: Path) -> None:
+def test_no_header_field_of_a_source_is_copied(tmp_path: Path) -> None:
     secret = b"DOE^JOHN 1950-01-01"
     image = nib.Nifti1Image(np.arange(60, dtype=np.int16).reshape(3, 4, 5), np.eye(4))
     image.header["descrip"] = secret
@@ -173,17 +173,17 @@ def test_no_field_of_a_source_survives(tmp_path: Path) -> None:
 
 
 def test_a_scan_over_the_limit_costs_nothing(tmp_path: Path) -> None:
-    """Two thousand million voxels are announced; the bytes behind the header are never touched."""
+    """The header announces 2e9 voxels, and the bytes after it are never read."""
     header = nib.Nifti1Header()
     header.set_data_shape((1024, 1024, 2048))
     header.set_data_dtype(np.int16)
     header["magic"] = b"n+1"
     (tmp_path / "bomb.nii.gz").write_bytes(gzip.compress(header.binaryblock + bytes(4)) + b"never read")
-    with pytest.raises(SmgError, match=r"bomb.nii.gz: unpacks to 4.0 GiB, over the limit of 2.0 GiB"):
+    with pytest.raises(SmgError, match=r"bomb.nii.gz: .*4.0 GiB.* 2.0 GiB"):
         read_volume(tmp_path / "bomb.nii.gz")
 
 
-def test_a_header_that_lies_about_the_size_unpacks_no_more_than_it_says(tmp_path: Path) -> None:
+def test_no_more_is_decompressed_than_the_header_announces(tmp_path: Path) -> None:
     image, _ = scan()
     write_volume(tmp_path / "s.nii", image)
     (tmp_path / "s.nii.gz").write_bytes(gzip.compress((tmp_path / "s.nii").read_bytes() + bytes(50_000_000)))
@@ -203,7 +203,7 @@ def test_a_file_cut_short_is_refused_in_every_format(tmp_path: Path, suffix: str
         read_volume(path)
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
-    assert capfd.readouterr().err == ""  # and ITK's libraries say nothing of their own
+    assert capfd.readouterr().err == ""  # ITK's libraries print nothing
 
 
 def test_a_flipped_bit_in_a_compressed_file_is_noticed(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_flipped_bit_in_a_compressed_file_is_noticed(tmp_path: Path) -> None:
         ("d.txt", b"hello", "not a scan: its name ends in none of"),
     ],
 )
-def test_what_is_no_scan_says_so(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+def test_a_file_that_is_not_a_scan_is_refused(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SmgError, match=sentence):
         read_volume(tmp_path / name)
@@ -243,7 +243,7 @@ def test_an_unusable_geometry_is_refused(tmp_path: Path) -> None:
         read_volume(tmp_path / "s.nii")
 
 
-def test_writing_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image, _ = scan()
     monkeypatch.setattr(nib.Nifti1Image, "to_filename", lambda self, path: (Path(path).write_bytes(b"half"), 1 / 0))
     with pytest.raises(SmgError, match=r"s\.nii\.gz: cannot be read or written \(division by zero\)"):
@@ -257,7 +257,7 @@ def test_writing_leaves_nothing_half_made(tmp_path: Path, monkeypatch: pytest.Mo
 def write_dicom(
     folder: Path, array: np.ndarray, direction: np.ndarray, skip: int | None = None, series: str = ""
 ) -> None:
-    """A series as a scanner writes it: slices in files whose names say nothing of their order."""
+    """Write a series as a scanner does: slices in files whose names do not give their order."""
     folder.mkdir(exist_ok=True)
     series, frame = series or generate_uid(), generate_uid()
     normal = np.cross(direction[:, 0], direction[:, 1])
@@ -299,15 +299,15 @@ def test_a_dicom_series_is_a_scan(tmp_path: Path, direction: np.ndarray) -> None
 def test_dicom_faults(tmp_path: Path) -> None:
     array = np.random.default_rng(0).integers(0, 999, (6, 8, 10))
     write_dicom(tmp_path / "gap", array, np.eye(3), skip=2)
-    with pytest.raises(SmgError, match=r"gap: its slices are not evenly spaced: one may be missing"):
+    with pytest.raises(SmgError, match=r"gap: its slices are not evenly spaced"):
         read_header(tmp_path / "gap")
     write_dicom(tmp_path / "two", array, np.eye(3), series=generate_uid())
     write_dicom(tmp_path / "two", array, np.eye(3), series=generate_uid())
-    with pytest.raises(SmgError, match=r"two: holds 2 DICOM series; give each a folder of its own"):
+    with pytest.raises(SmgError, match=r"two: holds 2 DICOM series"):
         read_header(tmp_path / "two")
 
 
-def test_grids_that_differ_say_how(tmp_path: Path) -> None:
+def test_the_difference_of_two_grids_is_described(tmp_path: Path) -> None:
     image, mask = scan()
     assert same_grid(image, mask) is None
     assert same_grid(image, Volume(mask.array, mask.affine + 1e-4)) is None
@@ -320,14 +320,14 @@ def test_grids_that_differ_say_how(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "reads"),
     [
-        ("xyzt_units", 5, True),  # no such unit: millimetres, as most programs have it
-        ("vox_offset", 0, True),  # behind the header all the same
+        ("xyzt_units", 5, True),  # an unknown unit counts as millimetres, as in most programs
+        ("vox_offset", 0, True),  # the voxels are after the header all the same
         ("quatern_b", 9.0, False),
         ("dim", [3, -4, 5, 6, 1, 1, 1, 1], False),
         ("scl_inter", np.nan, False),
     ],
 )
-def test_headers_that_make_no_sense_are_one_line(tmp_path: Path, field: str, value: Any, reads: bool) -> None:
+def test_invalid_headers_are_one_line(tmp_path: Path, field: str, value: Any, reads: bool) -> None:
     image, _ = scan()
     write_volume(tmp_path / "s.nii", image)
     data = bytearray((tmp_path / "s.nii").read_bytes())
@@ -339,7 +339,7 @@ def test_headers_that_make_no_sense_are_one_line(tmp_path: Path, field: str, val
     if reads:
         assert np.array_equal(read_volume(tmp_path / "s.nii").array, image.array)
         return
-    with pytest.raises(SmgError, match=r"s\.nii: its NIfTI header makes no sense"):
+    with pytest.raises(SmgError, match=r"s\.nii: .*NIfTI header"):
         read_volume(tmp_path / "s.nii")
 
 
@@ -355,8 +355,8 @@ def test_gzip_of_many_members_is_one_file(tmp_path: Path) -> None:
         read_volume(tmp_path / "s.nii.gz")
 
 
-def test_a_mask_tells_its_place_twice_as_its_scan_does(tmp_path: Path) -> None:
-    """Programs differ in which of the two they believe."""
+def test_a_mask_has_the_sform_and_qform_of_its_scan(tmp_path: Path) -> None:
+    """Programs differ in which of the two they read."""
     image, mask = scan()
     made = nib.Nifti1Image(image.array.transpose(), None)
     made.set_qform(np.diag([0.6, 0.5, 3.0, 1.0]), code=1)
@@ -377,7 +377,7 @@ def test_a_mask_tells_its_place_twice_as_its_scan_does(tmp_path: Path) -> None:
 
 
 def test_every_file_behind_a_metaimage_counts(tmp_path: Path) -> None:
-    """A cache that overlooks one would keep the old scan."""
+    """A cache that misses one of them would keep the old scan."""
     image, _ = scan()
     write_volume(tmp_path / "Größe.mhd", image)
     assert {file.name for file in source_files(tmp_path / "Größe.mhd")} == {"Größe.mhd", "Größe.zraw"}
@@ -408,15 +408,15 @@ def test_metaimages_that_others_write(tmp_path: Path, head: str, kind: str, data
     assert np.array_equal(read_volume(path).array, array)
 
 
-def test_a_metaimage_that_does_not_unpack_is_refused(tmp_path: Path) -> None:
-    """ITK would hand out whatever was in memory."""
+def test_a_metaimage_that_does_not_decompress_is_refused(tmp_path: Path) -> None:
+    """ITK would return uninitialised memory."""
     image, _ = scan()
     write_volume(tmp_path / "s.mha", image)
     whole = bytearray((tmp_path / "s.mha").read_bytes())
     assert np.array_equal(read_volume(tmp_path / "s.mha").array, image.array)
     whole[-40] ^= 0xFF
     (tmp_path / "s.mha").write_bytes(whole)
-    with pytest.raises(SmgError, match=r"s\.mha: its bytes do not unpack: the file is corrupt"):
+    with pytest.raises(SmgError, match=r"s\.mha: .*corrupt"):
         read_volume(tmp_path / "s.mha")
 
 
@@ -427,14 +427,14 @@ HEAD = "ObjectType = Image\nNDims = 3\nDimSize = 4 4 3\nElementType = MET_UCHAR\
     ("text", "sentence"),
     [
         (HEAD + "ElementDataFile = LIST\na.raw\nb.raw\n", "cut short or corrupt"),
-        (HEAD + "ElementDataFile = LIST\na.raw\nb.raw\nc.raw\n", "its voxels are in c.raw, which is not there"),
+        (HEAD + "ElementDataFile = LIST\na.raw\nb.raw\nc.raw\n", "its voxels are in c.raw, which does not exist"),
         (HEAD + "ElementDataFile = LIST\na.raw\nb.raw\nshort.raw\n", "cut short or corrupt"),
-        (HEAD + "ElementDataFile = gone.raw\n", "its voxels are in gone.raw, which is not there; copy both"),
-        (HEAD + "ElementDataFile = s%d.raw 1 6 0\n", "its voxels are in s1.raw, which is not there"),
+        (HEAD + "ElementDataFile = gone.raw\n", "its voxels are in gone.raw, which does not exist"),
+        (HEAD + "ElementDataFile = s%d.raw 1 6 0\n", "its voxels are in s1.raw, which does not exist"),
         (HEAD + "HeaderSize = 40\nElementDataFile = whole.raw\n", "cut short or corrupt"),
         (HEAD + "HeaderSize = many\nElementDataFile = whole.raw\n", "not a scan that can be read"),
         (HEAD + "BinaryData = False\nElementDataFile = LOCAL\n1 2 3\n", "cut short or corrupt"),
-        (HEAD + "CompressedData = True\nElementDataFile = LIST\na.raw\nb.raw\na.raw\n", "compressed piece by piece"),
+        (HEAD + "CompressedData = True\nElementDataFile = LIST\na.raw\nb.raw\na.raw\n", "compressed in several pieces"),
         (HEAD.replace("4 4 3", "a b c") + "ElementDataFile = whole.raw\n", "not a scan that can be read"),
         (HEAD.replace("4 4 3", "") + "ElementDataFile = s%d.raw\n", "not a scan that can be read"),
         (HEAD.replace("MET_UCHAR", "") + "ElementDataFile = whole.raw\n", "not a scan that can be read"),
@@ -455,7 +455,7 @@ def test_a_metaimage_without_all_its_voxels_is_refused_in_one_line(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_mask_of_a_scan_without_a_place_has_none_either(tmp_path: Path) -> None:
+def test_a_mask_of_a_scan_without_orientation_has_none_either(tmp_path: Path) -> None:
     image, mask = scan()
     made = nib.Nifti1Image(image.array.transpose(), None)
     made.header["pixdim"][1:4] = (0.6, 0.5, 3.0)
@@ -468,7 +468,7 @@ def test_a_mask_of_a_scan_without_a_place_has_none_either(tmp_path: Path) -> Non
 
 
 def test_multi_frame_dicom_is_refused(tmp_path: Path) -> None:
-    """Where its frames lie, ITK does not always tell; a wrong spacing would go unnoticed."""
+    """ITK does not always report the positions of frames, so a wrong spacing would go unnoticed."""
     write_dicom(tmp_path / "one", np.ones((1, 8, 10), int), np.eye(3))
     (file,) = (tmp_path / "one").iterdir()
     data = pydicom.dcmread(file)
@@ -479,7 +479,7 @@ def test_multi_frame_dicom_is_refused(tmp_path: Path) -> None:
         read_header(tmp_path / "one")
 
 
-def test_reading_leaves_standard_error_alone(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_reading_prints_nothing_on_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_volume(tmp_path / "s.mha", scan(shape=(40, 200, 200))[0])
     lines = 200
     reading = threading.Thread(target=lambda: [read_volume(tmp_path / "s.mha") for _ in range(10)])
@@ -493,7 +493,7 @@ def test_reading_leaves_standard_error_alone(tmp_path: Path, capfd: pytest.Captu
 
 @pytest.mark.parametrize("suffix", [".nii.gz", ".nrrd", ".mha"])
 def test_a_file_with_a_wrong_bit_is_refused_or_read_as_it_was(tmp_path: Path, suffix: str) -> None:
-    """Also where the damage makes it unpack to more than its header announces."""
+    """Also where damaged bytes decompress to more than the header announces."""
     z, y, x = np.mgrid[:6, :48, :48]
     noise = np.random.default_rng(0).normal(0, 20, x.shape)
     array = (500 + 300 * np.sin(x / 9) * np.cos(y / 7) + 9 * z + noise).astype(np.int16)
@@ -566,7 +566,7 @@ def test_the_files_an_nrrd_names_are_part_of_the_scan(tmp_path: Path, named: str
     assert np.array_equal(read_volume(tmp_path / "s.nrrd").array, array)
     assert source_files(tmp_path / "s.nrrd") == [tmp_path / "s.nrrd", *(tmp_path / file for file in files)]
     (tmp_path / files[0]).unlink()
-    with pytest.raises(SmgError, match=rf"its voxels are in {files[0]}, which is not there; copy both"):
+    with pytest.raises(SmgError, match=rf"its voxels are in {files[0]}, which does not exist"):
         read_volume(tmp_path / "s.nrrd")
 
 
