@@ -202,9 +202,12 @@ def _says_what_to_train(given: list[dict[str, Any]]) -> bool:
     """Whether settings name an input, a network or an optimiser, which a plan would choose."""
     from smg.learner.configure import laid
 
-    told = laid(*given)
-    own = set(told.get("preparation") or {}) - {"labels", "normalise", "adjacent", "empty_slices"}
-    return bool(own or told.get("network") or told.get("optimiser"))
+    whole = laid(*given)
+    preparation = whole.get("preparation") or {}
+    if not isinstance(preparation, dict):
+        return True  # a mistake, which the configuration will name
+    own = set(preparation) - {"labels", "normalise", "adjacent", "empty_slices"}
+    return bool(own or whole.get("network") or whole.get("optimiser"))
 
 
 def _given(

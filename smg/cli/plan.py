@@ -62,6 +62,6 @@ def planned(sites: list[Site], minutes: float, leave_out: bool, given: dict[str,
     from smg.sites.labels import Labels
 
     labels = Labels.model_validate((laid(given).get("preparation") or {}).get("labels") or {})
-    with progress("looking at the scans", sum(len(site.subjects) for site in sites)) as advance:
+    with progress("preparing a plan", sum(len(site.subjects) for site in sites)) as advance:
         facts = look_at(sites, labels, leave_out, advance)
     return make_plan(facts, minutes, detail, given)

@@ -80,6 +80,7 @@ def look_at(
             )
     found: list[SubjectFacts] = []
     faults: list[Fault] = [fault for site in sites for fault in site.faults]
+    _refuse(faults, leave_out)  # before any scan is read
 
     def look(subject: Subject) -> SubjectFacts | list[Fault]:
         return _look(subject, labels)
@@ -91,12 +92,16 @@ def look_at(
             faults += one
         if progress:
             progress("scans")
-    if faults and not leave_out:
-        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise SmgError(f"{faults[0]}{more}; `smg sites check` lists all, --leave-out goes on without those subjects")
+    _refuse(faults, leave_out)
     if not found:
         raise SmgError(f"site {sites[0].name}: no subject that can be read; `smg sites check` says why")
     return Facts(tuple(site.name for site in sites), channels, labels, tuple(found))
+
+
+def _refuse(faults: Sequence[Fault], leave_out: bool) -> None:
+    if faults and not leave_out:
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise SmgError(f"{faults[0]}{more}; `smg sites check` lists all, --leave-out goes on without those subjects")
 
 
 def _look(subject: Subject, labels: Labels) -> SubjectFacts | list[Fault]:
