@@ -73,7 +73,7 @@ def find_loss(name: str, options: dict[str, Any], classes: int = 2) -> Loss:
     if ":" in name or name in LOSSES:
         made: Loss = partial(LOSSES.find(name), **options) if options else LOSSES.find(name)
     else:
-        from smg.networks.monai_loss import monai_loss  # MONAI takes seconds to import
+        from smg.networks.monai_loss import monai_loss  # here, since it imports this module
 
         made = monai_loss(name, options)
     _try(name, made, classes)

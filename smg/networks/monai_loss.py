@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-import monai.losses
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +14,15 @@ from smg.networks.loss import LOSSES, Loss, Outputs
 
 def monai_loss(name: str, options: dict[str, Any]) -> Loss:
     """Return a loss that asks the class for one sample at a time: most of MONAI's have no value for each of several."""
-    kind = getattr(monai.losses, name, None)
+    try:
+        from monai import losses  # here, since it takes seconds
+    except ModuleNotFoundError as error:
+        if error.name != "monai":
+            raise
+        raise Misuse(
+            f"no loss {name!r}: smg's own are {', '.join(LOSSES)}; `pip install 'smg-learning[monai]'` adds MONAI's"
+        ) from None
+    kind = getattr(losses, name, None)
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise Misuse(f"no loss {name!r}; it is one of {', '.join(LOSSES)}, a class of monai.losses, or mine.py:mine")
     known = inspect.signature(kind).parameters

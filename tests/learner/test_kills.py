@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import itertools
+import json
 import multiprocessing
 import os
 import random
@@ -127,7 +128,7 @@ class Refusing:
     """Every write is refused once, when half of it has reached the file; tried again, it succeeds."""
 
     def __init__(self, patch: pytest.MonkeyPatch, error: Callable[[], BaseException]) -> None:
-        self.refused: list[str] = []
+        self.refused: dict[str, str] = {}  # what was, and the name of its file
         self.open, self.error = io.open, error
         patch.setattr(io, "open", self._opened)
 
@@ -140,7 +141,7 @@ class Refusing:
                 what = _identity(Path(path), data)
                 if what in self.refused:
                     return write(data)
-                self.refused.append(what)
+                self.refused[what] = _meant(Path(path))
                 write(data[: len(data) // 2])
                 raise self.error()
 
@@ -149,10 +150,23 @@ class Refusing:
 
 
 def _identity(path: Path, data: Any) -> str:
-    """The file that is meant to be written; of a file of lines, the line but for its time."""
+    """The file that is meant to be written; of a file of lines, the line but for its time; of checkpoints, how far.
+
+    A checkpoint is named by its own hash, and holds the seconds that were spent: no attempt's is another's.
+    """
     if path.suffix == ".jsonl":
         return f"{path.name} {data.decode().partition('event')[2]}"
-    return str(path.with_name(path.name.split("-")[0].lstrip(".")))
+    if path.parent.name == "progress":
+        whole = bytes(data)
+        head = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])
+        about = json.loads(head["__metadata__"]["about"])
+        return f"progress {[about[key] for key in ('round', 'iteration', 'ended')]}"
+    return str(path.with_name(_meant(path)))
+
+
+def _meant(path: Path) -> str:
+    """The name that a temporary file is to get."""
+    return path.name.split("-")[0].lstrip(".")
 
 
 def full_disk() -> OSError:
@@ -179,8 +193,7 @@ def test_stopped_once_in_the_middle_of_every_write(
                 finished = True
             except (SmgError, Killed) as stopped:
                 said.append(str(stopped))
-    for what, line in zip(refusing.refused, said, strict=True):
-        name = Path(what.split()[0]).name
+    for name, line in zip(refusing.refused.values(), said, strict=True):
         assert error is Killed or f"{name}: No space left; nothing was lost" in line
     kinds = "model.json round.json weights exemplars progress journal log.jsonl evaluations results.json split.json"
     assert all(any(kind in what for what in refusing.refused) for kind in kinds.split())

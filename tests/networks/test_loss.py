@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from pathlib import Path
 
@@ -194,3 +195,9 @@ def test_what_does_not_fit_is_refused_in_one_line(name: str, options: dict[str, 
     with pytest.raises(SmgError, match=said) as refused:
         find_loss(name, options, 2)
     assert "\n" not in str(refused.value)
+
+
+def test_without_monai_its_losses_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "monai", None)
+    with pytest.raises(SmgError, match=r"no loss 'TverskyLoss': smg's own are dice\+ce, dice\+focal; `pip install"):
+        find_loss("TverskyLoss", {}, 2)
