@@ -99,14 +99,14 @@ def scan_suffix(path: Path) -> str | None:
 
 
 def is_scan(path: Path) -> bool:
-    """Return whether a path is a file in a supported format or a folder with a DICOM series."""
-    return dicom.is_dicom_folder(path) if path.is_dir() else scan_suffix(path) is not None
+    """Return whether a path is a file in a supported format, or a DICOM series: its folder, or `FOLDER/UID`."""
+    return dicom.is_series(path) or (not path.is_dir() and scan_suffix(path) is not None)
 
 
 def read_header(path: Path) -> Header:
     """Return shape, geometry and decompressed size of a scan; no voxel is read."""
     with _naming(path):
-        if path.is_dir():
+        if path.is_dir() or dicom.is_series(path):
             header = dicom.read_header(path)
         elif not path.exists():
             raise SmgError("no such file; correct the path")
@@ -130,8 +130,8 @@ def read_volume(path: Path, limit: int = LIMIT) -> Volume:
                 f"decompresses to {header.bytes / 2**30:.1f} GiB, over the limit of {limit / 2**30:.1f} GiB; "
                 "crop or resample the scan"
             )
-        if path.is_dir():
-            array = dicom.read_array(path, header)
+        if path.is_dir() or dicom.is_series(path):
+            array = dicom.read_array(header)
         elif scan_suffix(path) in NIFTI:
             array = nifti.read_array(path, header)
         else:
@@ -141,6 +141,8 @@ def read_volume(path: Path, limit: int = LIMIT) -> Volume:
 
 def source_files(path: Path) -> list[Path]:
     """Return every file whose bytes make up the scan; a change of any of them changes the scan."""
+    if not path.is_dir() and dicom.is_series(path):
+        return dicom.series_files(path)
     if path.is_dir():
         return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if path.suffix.lower() in (".mhd", *NRRD):
@@ -175,7 +177,7 @@ def write_volume(path: Path, volume: Volume, like: Path | None = None) -> None:
 
 def mask_suffix(scan: Path) -> str:
     """Return the suffix for a mask of this scan: the scan's own, and NIfTI's for DICOM."""
-    return ".nii.gz" if scan.is_dir() else scan_suffix(scan) or ".nii.gz"
+    return ".nii.gz" if dicom.is_series(scan) else scan_suffix(scan) or ".nii.gz"
 
 
 def same_grid(one: Volume, other: Volume) -> str | None:
