@@ -17,6 +17,7 @@ from smg.cli.options import (
     LabelWords,
     LeaveOut,
     Model,
+    Roi,
     Settings,
     ending_in,
     methods_by_prefix,
@@ -64,6 +65,7 @@ def learn(
     settings: Settings = None,
     site: SiteName = None,
     called: Called = None,
+    roi: Roi = None,
     split: SplitFile = None,
     tolerance: Annotated[
         float | None,
@@ -94,7 +96,7 @@ def learn(
         raise Misuse(f"--tolerance {tolerance:g}: points of DSC, zero or more")
     from smg.sites.layouts import find_sites
 
-    found = _site(data, site, called)
+    found = _site(data, site, called).with_roi(roi or [])
     parts = _split(found, split)
     given = _given(method, iterations, configs, labels, settings)
     learner = _learner(model, given, other_preparation, found, leave_out, None if configs else minutes or MINUTES)
@@ -135,6 +137,7 @@ def evaluate(
     called: Annotated[
         list[str] | None, typer.Option("--as", metavar="NAME", help="The sites' names, one for each, in their order.")
     ] = None,
+    roi: Roi = None,
     split: SplitFile = None,
     leave_out: LeaveOut = False,
     as_json: Json = False,
@@ -150,7 +153,7 @@ def evaluate(
     if as_csv:
         ending_in(as_csv, ".csv")
     learner = Learner(model)
-    sites = [(found, _split(found, split)) for found in _sites(data, called or [])]
+    sites = [(found.with_roi(roi or []), _split(found, split)) for found in _sites(data, called or [])]
     rows = []
     for found, parts in sites:
         prepare(found, learner.config, leave_out)

@@ -28,6 +28,14 @@ LabelWords = Annotated[
         "--labels", help="Foreground values: `any`, `1,2`, or `name=1` for each class (and `background=0,3`)."
     ),
 ]
+Roi = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--roi",
+        metavar="NAME",
+        help="Structure of masks that are DICOM SEG or RTSTRUCT; several get the values 1, 2, ... in their order.",
+    ),
+]
 
 
 def worded(iterations: int | None, words: list[str] | None) -> dict[str, Any]:

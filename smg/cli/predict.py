@@ -22,6 +22,23 @@ def predict(
     scans: Annotated[list[str], typer.Argument(metavar="SCAN...", help="Scans, folders of scans, or patterns.")],
     out: Annotated[Path, typer.Option(help="The folder for the masks.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace masks that are there already.")] = False,
+    forms: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--as",
+            metavar="FORMAT",
+            help="`nifti`; for DICOM series also `seg` and `rtstruct`. Several may be given. [default: the scan's own]",
+        ),
+    ] = None,
+    series: Annotated[
+        str | None, typer.Option(metavar="UID", help="Series of a DICOM folder that holds several.")
+    ] = None,
+    codes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--code", metavar="CLASS=CODE", help="What a class is in DICOM, such as `foreground=SCT:41216001:Prostate`."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write a mask for each scan, on its own grid and in its format, and tell how far it is from each site learned.
@@ -31,13 +48,20 @@ def predict(
 
     Example: `smg predict model scans/*.nii.gz --out masks`
     """
+    from smg.dicom.series import UID
     from smg.learner.learner import Learner
-    from smg.sites.scans import apart_from_masks, find_scans, group_channels, mask_files
-    from smg.sites.volume import write_volume
+    from smg.learner.outputs import SUFFIXES, MaskWriter, check_target
+    from smg.sites.scans import apart_from_masks, chosen_series, find_scans, group_channels, mask_files
 
     if out.exists() and not out.is_dir():
         raise Misuse(f"--out {out}: is a file; give a folder for the masks")
-    predictor = Learner(model).predictor()
+    for form in forms or []:
+        if form not in SUFFIXES:
+            raise Misuse(f"--as {form}: no such format; give {', '.join(SUFFIXES)}")
+    if series is not None and not UID.fullmatch(series):
+        raise Misuse(f"--series {series}: no UID; `smg predict` without it lists those of a folder")
+    learner = Learner(model)
+    predictor, writer = learner.predictor(), MaskWriter.of(learner, _codes(codes or []))
     named, faults = find_scans(scans)
     paths, masks = apart_from_masks(named)
     if masks and not paths and not faults:
@@ -48,20 +72,52 @@ def predict(
     groups, incomplete = group_channels(paths, n)
     paths, files_of = [group[0] for group in groups], {group[0]: group for group in groups}
     faults += incomplete
-    places = dict(zip(paths, mask_files(paths, out, overwrite, n), strict=True))
-    targets = {path: place for path, place in places.items() if isinstance(place, Path)}
-    answers: dict[Path, dict[str, Any] | SmgError] = {p: e for p, e in places.items() if isinstance(e, SmgError)}
+    places = {
+        form: mask_files(paths, out, overwrite, n, SUFFIXES[form] if form else None)
+        for form in dict.fromkeys(forms or [""])  # the scan's own format, if none is given
+    }
+    targets: dict[Path, dict[str, Path]] = {}
+    answers: dict[Path, dict[str, Any] | SmgError] = {}
+    for place, path in enumerate(paths):
+        try:
+            check_target(path, places)
+            if series is not None:
+                files_of[path] = tuple(chosen_series(file, series) for file in files_of[path])
+            targets[path] = {form: _or_raise(files[place]) for form, files in places.items()}
+        except SmgError as error:
+            answers[path] = error
+    path_of = {files_of[path][0]: path for path in targets}
 
-    def write(path: Path, made: Prediction) -> None:
-        write_volume(targets[path], made.mask, like=path)
+    def write(read: Path, made: Prediction) -> None:
+        writer.write(read, made, targets[path_of[read]])
 
-    for number, (path, made) in enumerate(predictor.predict_all([files_of[p] for p in targets], write), start=1):
+    for number, (read, made) in enumerate(predictor.predict_all([files_of[p] for p in targets], write), start=1):
+        path = path_of[read]
         if isinstance(made, SmgError):
             answers[path] = made
             continue
-        answers[path] = _row(path, targets[path], made)
-        say(f"{number}/{len(targets)}  {targets[path]}  {made.millilitres:.1f} ml")
+        masks = list(targets[path].values())
+        answers[path] = _row(path, masks[0], made) | ({"masks": [str(mask) for mask in masks]} if forms else {})
+        say(f"{number}/{len(targets)}  {', '.join(map(str, masks))}  {made.millilitres:.1f} ml")
     _tell({path: answers[path] for path in paths}, faults, predictor.familiar, as_json)
+
+
+def _or_raise(place: Path | SmgError) -> Path:
+    if isinstance(place, SmgError):
+        raise place
+    return place
+
+
+def _codes(words: list[str]) -> dict[str, str]:
+    """Return the code of each class that the command line names."""
+    from smg.dicom.codes import Code
+
+    parts = [word.partition("=") for word in words]
+    for name, _, code in parts:
+        if not name or not code:
+            raise Misuse(f"--code {name}: write CLASS=SCHEME:VALUE:MEANING, such as foreground=SCT:41216001:Prostate")
+        Code.parse(code)
+    return {name: code for name, _, code in parts}
 
 
 def _row(path: Path, target: Path, made: Prediction) -> dict[str, Any]:

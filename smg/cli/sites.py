@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from smg.cli.options import LabelWords, ending_in, speaking
+from smg.cli.options import LabelWords, Roi, ending_in, speaking
 from smg.cli.terminal import print_json, print_table, progress
 from smg.errors import Misuse, SmgError
 
@@ -38,13 +38,14 @@ def synth(
 def check(
     data: Data,
     labels: LabelWords = None,
+    roi: Roi = None,
     limit: Annotated[float, typer.Option(help="The largest scan to read, in GiB unpacked.", min=0)] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Go through every subject of every site and list what is there and what is wrong. Exit 1 if anything is."""
     if not math.isfinite(limit):
         raise Misuse(f"--limit {limit:g}: a number of GiB")
-    if not run_check(data, labels or [], limit, as_json):
+    if not run_check(data, labels or [], limit, as_json, roi or []):
         raise typer.Exit(1)
 
 
@@ -67,6 +68,7 @@ def show(
         float | None, typer.Option("--field", help="With --spacing: mm of the slice's centre. [default: all of it]")
     ] = None,
     labels: LabelWords = None,
+    roi: Roi = None,
     seed: Annotated[int, typer.Option(help="With --augment: another seed, other draws.", min=0)] = 0,
 ) -> None:
     """Draw one row a site: some subjects each, the mask's contour over the middle slice."""
@@ -77,7 +79,7 @@ def show(
 
     ending_in(out, ".png", ".pdf", ".svg")
     parsed = Labels.parse(labels or [])
-    sites = [site for site in find_sites(data).values() if site.subjects]
+    sites = [site.with_roi(roi or []) for site in find_sites(data).values() if site.subjects]
     if not sites:
         raise SmgError(f"{data}: no subject has both an image and a mask; `smg sites check` says more")
     if augment:
@@ -106,14 +108,14 @@ def make_phantoms(
         write_phantom_sites(out, seed, progress=advance, letters=letters, subjects=limit, channels=channels)
 
 
-def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -> bool:
+def run_check(data: Path, label_words: list[str], limit: float, as_json: bool, roi: Sequence[str] = ()) -> bool:
     """Check the sites, print the result, and return whether there is no fault."""
     from smg.sites.check import check_sites
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
 
     labels = Labels.parse(label_words)
-    sites = find_sites(data)
+    sites = {name: site.with_roi(roi) for name, site in find_sites(data).items()}
     with progress("checking", sum(len(site.subjects) for site in sites.values())) as advance:
         result = check_sites(sites.values(), labels, int(limit * 2**30), advance)
     if as_json:
@@ -136,6 +138,10 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool) -
         for name, facts in result.sites.items()
     ]
     print_table(("site", *(["channels"] if several else []), *columns), rows)
+    for name, facts in result.sites.items():
+        if facts.structures:
+            listed = ", ".join(f"{found} ({count} of {facts.subjects})" for found, count in facts.structures.items())
+            print(f"{name}: structures in its masks: {listed}")
     for fault in result.faults:
         print(f"{fault.site} {fault.subject}: {fault}")
     subjects = sum(facts.subjects for facts in result.sites.values())

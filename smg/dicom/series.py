@@ -100,7 +100,7 @@ class Series:
 
 def split_path(path: Path) -> tuple[Path, str | None]:
     """Return a series' folder, and the UID where the path is `FOLDER/UID`."""
-    if not path.exists() and UID.fullmatch(path.name) and path.parent.is_dir():
+    if UID.fullmatch(path.name) and not path.exists() and path.parent.is_dir():
         return path.parent, path.name
     return path, None
 

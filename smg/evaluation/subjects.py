@@ -13,8 +13,9 @@ from smg.evaluation.metrics import Metrics, dice, measure
 from smg.evaluation.predict import class_scores, keep_largest, predict_mask
 from smg.prepare.cache import Prepared
 from smg.prepare.options import Preparation
+from smg.sites.masks import read_subject_mask
 from smg.sites.site import Subject
-from smg.sites.volume import Volume, read_volume
+from smg.sites.volume import Volume
 
 OnSubject = Callable[[Subject, int, int], None]  # (subject, index, total), before a subject is evaluated
 
@@ -48,7 +49,7 @@ def evaluate_subjects(
     for number, prepared in enumerate(subjects, start=1):
         if on_subject:
             on_subject(prepared.subject, number, len(subjects))
-        truth = read_volume(prepared.subject.mask)
+        truth = read_subject_mask(prepared.subject)
         predicted = predict_mask(network, prepared.images, prepared.grid, options, largest, mirror)
         rows.append(Evaluated(prepared.subject.case, by_class(predicted, truth, options)))
     return rows

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
+from smg.dicom.codes import Code
+from smg.errors import Misuse
 from smg.gradients.optimiser import OptimiserConfig
 from smg.learner.guard import GuardConfig
 from smg.methods import Method, find_method
@@ -90,6 +92,10 @@ class LearnerConfig(BaseModel):
     mirror: bool = Field(False, description="predict each window a second time, left for right, and average both")
     micro_batch: int | None = Field(None, ge=1, description="slices that fit in memory at once, if a batch does not")
     precision: Literal["float32", "bfloat16"] = Field("float32", description="of the passes, on a GPU")
+    codes: dict[str, str] = Field(
+        default_factory=dict,
+        description="what a class is in DICOM, as SCT:41216001:Prostate; unset, by the class's name",
+    )
     compile: bool = Field(False, description="fuse the passes' kernels by torch.compile; needs a C++ compiler")
 
     @model_validator(mode="before")
@@ -103,6 +109,19 @@ class LearnerConfig(BaseModel):
         channels = preparation.adjacent * preparation.n_channels
         fitting = {"channels": channels, "classes": 1 + len(preparation.labels.names)}
         return given | {"preparation": preparation, "network": network.model_copy(update=fitting)}
+
+    @model_validator(mode="after")
+    def _codes_are_codes_of_classes(self) -> LearnerConfig:
+        for name, word in self.codes.items():
+            if name not in self.preparation.labels.names:
+                raise ValueError(
+                    f"codes: no class {name!r}; the classes are {', '.join(self.preparation.labels.names)}"
+                )
+            try:
+                Code.parse(word)
+            except Misuse as error:
+                raise ValueError(str(error)) from None
+        return self
 
     @model_validator(mode="after")
     def _method_exists(self, info: ValidationInfo) -> LearnerConfig:

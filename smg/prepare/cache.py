@@ -57,6 +57,8 @@ def key_of(subject: Subject, stored_options: dict[str, object]) -> str:
             with file.open("rb") as opened:
                 whole.update(hashlib.file_digest(opened, "sha256").digest())
         whole.update(b"|")
+    if subject.roi:
+        whole.update(json.dumps(subject.roi).encode())
     return whole.hexdigest()
 
 

@@ -17,6 +17,7 @@ from smg.errors import SmgError
 from smg.evaluation.metrics import dice
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
+from smg.sites.masks import read_subject_mask
 from smg.sites.site import Site, Subject, pick
 from smg.sites.volume import Volume, read_volume
 
@@ -128,6 +129,6 @@ def _predicted(learner: Learner, number: int, site: Site) -> dict[str, Array]:
 
 
 def _seen(subject: Subject, labels: Labels, predicted: dict[int, dict[str, Array]]) -> Seen:
-    scan, mask = read_volume(subject.image), read_volume(subject.mask)
+    scan, mask = read_volume(subject.image), read_subject_mask(subject)
     masks = {number: by_case[subject.case] for number, by_case in predicted.items()}
     return Seen(subject.site, subject.case, scan, labels.index(mask.array), masks)

@@ -15,6 +15,7 @@ from smg.prepare.site import prepare_scan
 from smg.sites.check import on_all_cores
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
+from smg.sites.masks import read_subject_mask
 from smg.sites.site import Site, Subject
 from smg.sites.volume import read_volume, same_grid
 
@@ -27,7 +28,7 @@ def plain_tiles(labels: Labels) -> Draw:
     """Return a function that draws the scan as stored, seen axially."""
 
     def draw(subject: Subject) -> list[Tile]:
-        image, mask = read_volume(subject.image), read_volume(subject.mask)
+        image, mask = read_volume(subject.image), read_subject_mask(subject)
         if reason := same_grid(image, mask):
             raise SmgError(
                 f"{subject.mask}: image and mask grids differ: {reason}; `smg sites check` lists all such scans"
@@ -52,7 +53,7 @@ def augmented_tiles(preset: str, options: Preparation, count: int, seed: int) ->
 
     def draw(subject: Subject) -> list[Tile]:
         images, grid = prepare_scan([read_volume(subject.image)], options)
-        classes = grid.classes(options.labels.index(read_volume(subject.mask).array))
+        classes = grid.classes(options.labels.index(read_subject_mask(subject).array))
         middle = middle_slice(classes)
         image, labels = torch.from_numpy(images[middle]), torch.from_numpy(classes[middle])
         stack = [(image, labels)] * count

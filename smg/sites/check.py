@@ -16,6 +16,7 @@ import numpy as np
 from smg.errors import SmgError
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
+from smg.sites.masks import read_subject_mask, structures_of
 from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import LIMIT, Volume, read_volume, same_grid
 
@@ -32,6 +33,7 @@ class Examined:
     image: Volume | None = None  # of the first channel
     images: list[Volume] = field(default_factory=list)  # of every channel, in order; empty if any cannot be read
     mask: Volume | None = None
+    structures: tuple[str, ...] = ()  # names in the mask, where it is a SEG or RTSTRUCT
     classes: Array | None = None  # the mask as class indices
     content: str = ""  # a hash of the voxels of all channels as they are stored
     turned: str = ""  # a hash that is the same in any orientation of storage
@@ -55,7 +57,13 @@ def examine(
             return None
 
     channels = [read(path) for path in subject.images]
-    found.image, found.mask = channels[0], read(subject.mask)
+    found.image = channels[0]
+    try:
+        found.structures = structures_of(subject.mask)
+        if found.image is not None or not found.structures:  # else the fault is the image's
+            found.mask = read_subject_mask(subject, limit)
+    except SmgError as error:
+        fault(subject.mask, str(error).removeprefix(f"{subject.mask}: "))
     for path, channel in zip(subject.images, channels, strict=True):
         if channel is None:
             continue
@@ -137,6 +145,7 @@ class SiteFacts:
     size: Span = field(default_factory=list)  # columns, rows of the axial slices: smallest, largest
     spacing: Span = field(default_factory=list)  # mm between columns, rows, slices: smallest, largest
     intensity: list[float] = field(default_factory=list)  # the smallest and the largest voxel of all channels
+    structures: dict[str, int] = field(default_factory=dict)  # names in SEG and RTSTRUCT masks -> how many have it
 
     def add(self, images: Sequence[Volume], mask: Array) -> None:
         """Add a subject: its channels, and its mask as axial slices of class indices."""
@@ -191,6 +200,8 @@ def check_sites(
         if found.image is not None and found.classes is not None and found.image.array.shape == found.classes.shape:
             mask = found.image.orientation.axial(found.classes)
             check.sites[found.subject.site].add(found.images or [found.image], mask)
+        for name in found.structures:
+            check.sites[found.subject.site].structures[name] = 1 + facts[found.subject.site].structures.get(name, 0)
         scans.append((found.subject, found.content, found.turned))
         check.faults += found.faults
         if progress:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from smg.dicom.masks import is_mask_file as is_dicom_file
 from smg.dicom.series import is_series, read_series
 from smg.sites.formats import Array, Header
 
-__all__ = ["is_series", "read_array", "read_header", "series_files"]
+__all__ = ["is_dicom_file", "is_series", "read_array", "read_header", "series_files"]
 
 
 def read_header(path: Path) -> Header:

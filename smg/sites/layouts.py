@@ -26,6 +26,9 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from smg.dicom.masks import SUFFIX as DICOM
+from smg.dicom.masks import is_mask_file
+from smg.dicom.series import split_path
 from smg.errors import SmgError
 from smg.sites.formats import SUFFIXES
 from smg.sites.nnunet import numbered, read_description, split_case
@@ -231,7 +234,14 @@ def _group(named: Iterable[tuple[str, Item]]) -> dict[str, list[Item]]:
 
 def _cases(folder: Path) -> list[Named]:
     """Return every scan directly in the folder, with the case that its name gives."""
-    return [(case_of(p), p) for p in sorted(folder.iterdir()) if not p.name.startswith(".") and is_scan(p)]
+    there = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    return [(case_of(path), path) for path in there if is_scan(path) or _is_dicom_mask(path)]
+
+
+def _is_dicom_mask(path: Path) -> bool:
+    """Return whether a DICOM file is a mask by its place: NAME_segmentation.dcm, or in a folder of masks."""
+    placed = MASK.search(path.stem) or path.parent.name in ("labels", "masks", "labelsTr")
+    return bool(placed) and is_mask_file(path)
 
 
 def is_mask(path: Path) -> bool:
@@ -249,5 +259,7 @@ def is_mask(path: Path) -> bool:
 
 
 def case_of(path: Path) -> str:
-    """Return the case that a scan's file name gives: the name without the format's suffix."""
-    return path.name[: len(path.name) - len(scan_suffix(path) or "")]
+    """Return the case that a scan's file name gives: the name without the format's suffix; FOLDER's of `FOLDER/UID`."""
+    path, _ = split_path(path)
+    suffix = scan_suffix(path) or (path.suffix if path.suffix.lower() == DICOM and not path.is_dir() else "")
+    return path.name[: len(path.name) - len(suffix)]

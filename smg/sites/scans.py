@@ -36,6 +36,13 @@ def find_scans(words: Sequence[str]) -> tuple[list[Path], list[SmgError]]:
     return list(found.values()), errors
 
 
+def chosen_series(scan: Path, uid: str) -> Path:
+    """Return the path of the series of that UID in a DICOM folder."""
+    if not scan.is_dir():
+        raise SmgError(f"{scan}: no folder of DICOM series, so that --series cannot choose one; leave it out")
+    return scan / uid
+
+
 def apart_from_masks(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Return the scans, and separately the masks that lie beside their scans: a pattern of files matches both."""
     masks = [path for path in paths if path.exists() and is_mask(Path(os.path.abspath(path)))]
@@ -81,16 +88,19 @@ def _beside(scan: Path, number: str) -> Path:
     return next((file for file in files if file.exists() and is_scan(file)), files[0])
 
 
-def mask_files(scans: Sequence[Path], out: Path, overwrite: bool = False, n: int = 1) -> list[Path | SmgError]:
+def mask_files(
+    scans: Sequence[Path], out: Path, overwrite: bool = False, n: int = 1, suffix: str | None = None
+) -> list[Path | SmgError]:
     """Return the file for each scan's mask, OUT/NAME in the scan's format, or the error that forbids it.
 
+    `suffix`: another ending of the name than that of the scan's format.
     `n`: channels of a subject; with more than one, `scans` are the first of each and NAME is without the number.
     If two names are the same, all masks keep their scans' folders below the common one. No mask replaces one of the
     scans or another mask; only with `overwrite` does it replace any other file.
     """
     places = [Path(os.path.abspath(scan)) for scan in scans]
     cases = [case_of(place) if n == 1 else split_case(case_of(place))[0] for place in places]
-    names = [Path(case + mask_suffix(place)) for case, place in zip(cases, places, strict=True)]
+    names = [Path(case + (suffix or mask_suffix(place))) for case, place in zip(cases, places, strict=True)]
     if len(set(names)) < len(names):
         shared = os.path.commonpath([place.parent for place in places])
         names = [place.parent.relative_to(shared) / name for place, name in zip(places, names, strict=True)]

@@ -28,6 +28,7 @@ class Subject:
     case: str
     images: tuple[Path, ...]  # one co-registered scan a channel, in the order of the site's channels
     mask: Path
+    roi: tuple[str, ...] = ()  # structures of a mask that is a SEG or RTSTRUCT, in the order of their values from 1
 
     @property
     def image(self) -> Path:
@@ -86,6 +87,10 @@ class Site:
             subjects=tuple(replace(subject, site=name) for subject in self.subjects),
             faults=tuple(replace(fault, site=name) for fault in self.faults),
         )
+
+    def with_roi(self, names: Sequence[str]) -> Site:
+        """Return the site with masks of these structures only, where masks are SEG or RTSTRUCT files."""
+        return replace(self, subjects=tuple(replace(subject, roi=tuple(names)) for subject in self.subjects))
 
     def keep(self, cases: set[str]) -> Site:
         """Return the site with only these cases, and no faults."""

@@ -105,11 +105,13 @@ def is_scan(path: Path) -> bool:
 
 def read_header(path: Path) -> Header:
     """Return shape, geometry and decompressed size of a scan; no voxel is read."""
-    with _naming(path):
+    with naming(path):
         if path.is_dir() or dicom.is_series(path):
             header = dicom.read_header(path)
         elif not path.exists():
             raise SmgError("no such file; correct the path")
+        elif dicom.is_dicom_file(path):
+            raise SmgError("one DICOM file, not a scan; give the folder that holds all files of its series")
         elif (suffix := scan_suffix(path)) is None:
             raise SmgError(f"not a scan: its name ends in none of {' '.join(SUFFIXES)}; convert or rename it")
         else:
@@ -124,7 +126,7 @@ def read_header(path: Path) -> Header:
 def read_volume(path: Path, limit: int = LIMIT) -> Volume:
     """Return a scan of any format; raise an error if it would decompress to more than `limit` bytes."""
     header = read_header(path)
-    with _naming(path):
+    with naming(path):
         if header.bytes > limit:
             raise SmgError(
                 f"decompresses to {header.bytes / 2**30:.1f} GiB, over the limit of {limit / 2**30:.1f} GiB; "
@@ -161,9 +163,9 @@ def write_volume(path: Path, volume: Volume, like: Path | None = None) -> None:
     if suffix is None:
         raise SmgError(f"{path}: no format has this suffix; end the name in one of {' '.join(SUFFIXES)}")
     array = np.ascontiguousarray(volume.array)
-    with _naming(path):
+    with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with _naming(path), folder_in(path.parent) as folder:
+    with naming(path), folder_in(path.parent) as folder:
         temporary = folder / path.name
         if suffix in NIFTI:
             alike = like is not None and scan_suffix(like) in NIFTI and not like.is_dir()
@@ -205,7 +207,7 @@ def _usable(affine: Array) -> bool:
     return bool(np.isfinite(affine).all() and abs(np.linalg.det(affine[:3, :3])) > 1e-9)
 
 
-class _naming:
+class naming:
     """Turn every error of the block into one line that begins with the file's name."""
 
     def __init__(self, path: Path) -> None:

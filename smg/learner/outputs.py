@@ -1,0 +1,67 @@
+"""Masks of predictions as files: in the scan's format, as NIfTI, or as DICOM SEG and RTSTRUCT of the scan's series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import smg
+from smg.dicom.codes import code_of
+from smg.dicom.outgoing import Origin, Structure, check_series
+from smg.dicom.rtstruct import write_rtstruct
+from smg.dicom.seg import write_seg
+from smg.dicom.series import is_series, read_series
+from smg.errors import Misuse, SmgError
+from smg.learner.learner import Learner
+from smg.learner.prediction import Prediction
+from smg.sites.labels import Labels
+from smg.sites.volume import naming, write_volume
+
+SUFFIXES = {"nifti": ".nii.gz", "seg": ".seg.dcm", "rtstruct": ".rtstruct.dcm"}  # format -> end of a mask's file
+DICOM = {"seg": write_seg, "rtstruct": write_rtstruct}
+
+
+@dataclass(frozen=True)
+class MaskWriter:
+    """Writes the masks that a model predicts."""
+
+    labels: Labels
+    structures: tuple[Structure, ...]  # a class each, in the order of their indices from 1
+    round: int
+    digest: str  # of the round's weights
+
+    @classmethod
+    def of(cls, learner: Learner, codes: Mapping[str, str]) -> MaskWriter:
+        """Return the writer for a model's current round; `codes` are over those of its settings."""
+        config = learner.predictor().config
+        labels, given = config.preparation.labels, {**config.codes, **codes}
+        if unknown := [name for name in codes if name not in labels.names]:
+            raise Misuse(f"--code {unknown[0]}: no such class; the model has {', '.join(labels.names)}")
+        structures = tuple(Structure(name, code_of(name, given)) for name in labels.names)
+        digest = learner.store.read_round(learner.current)["files"]["weights.safetensors"]
+        return cls(labels, structures, learner.current, digest)
+
+    def write(self, scan: Path, made: Prediction, targets: Mapping[str, Path]) -> None:
+        """Write a scan's mask to each target; the key is the format, '' for the scan's own."""
+        check_target(scan, targets)
+        series = None
+        with naming(scan):
+            for form in DICOM.keys() & targets.keys():  # before any is written
+                series = series or read_series(scan)
+                check_series(series, form.upper())
+        for form, target in targets.items():
+            if series is None or form not in DICOM:
+                write_volume(target, made.mask, like=scan)
+                continue
+            with naming(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                origin = Origin(smg.__version__, self.round, self.digest, made.unlike)
+                DICOM[form](target, series, self.labels.index(made.mask.array), self.structures, origin)
+
+
+def check_target(scan: Path, forms: Iterable[str]) -> None:
+    """Refuse a format that a scan's mask cannot have."""
+    for form in forms:
+        if form in DICOM and not is_series(scan):
+            raise SmgError(f"{scan}: no DICOM series, to which a {form.upper()} would refer; use --as nifti for it")
