@@ -11,9 +11,29 @@ import pytest
 import smg.bench.plan
 import smg.phantom.phantom
 from smg.bench.plan import Plan
-from tests.conftest import write_site
+from smg.dicom.codes import STRUCTURE
+from smg.dicom.outgoing import Origin, Structure
+from smg.dicom.rtstruct import write_rtstruct
+from smg.dicom.series import read_series
+from tests.conftest import scan, write_site
+from tests.dicom.made import write_series
 
 SITES = ("RUNMC", "HCRUDB", "UCL", "BIDMC", "HK")
+
+
+def _write_dicom(folder: Path) -> None:
+    """Write series to predict, a study of two series, and a site of series with RTSTRUCT masks."""
+    for number in range(2):
+        write_series(folder / "series" / f"p{number}", scan(40 + number)[0].array.clip(0))
+        write_series(
+            folder / "study", scan(50 + number)[0].array.clip(0), series=f"1.2.826.0.1.3680043.2.1143.{7 + number}"
+        )
+    for number in range(4):
+        image, mask = scan(60 + number)
+        series = read_series(write_series(folder / "clinic" / f"c{number}", image.array.clip(0)))
+        structures = [Structure(name, STRUCTURE) for name in ("Prostate", "Bladder")]
+        origin = Origin("0", 1, "ab" * 32, None)
+        write_rtstruct(folder / "clinic" / f"c{number}_segmentation.dcm", series, mask.array, structures, origin)
 
 
 @pytest.fixture
@@ -25,6 +45,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_site(tmp_path / "scans", 3)
     for mask in (tmp_path / "scans").glob("*_segmentation*"):
         mask.unlink()
+    _write_dicom(tmp_path)
     monkeypatch.setattr(smg.phantom.phantom, "SMALL", 3)
     monkeypatch.setattr(import_module("smg.cli.demo"), "SUBJECTS", 3)
     whole = smg.bench.plan.read_plan
