@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import LabelWords, LeaveOut, ending_in
+from smg.cli.options import LabelWords, LeaveOut, Roi, ending_in
 from smg.cli.terminal import detail, progress
 from smg.errors import SmgError
 
@@ -24,6 +24,7 @@ def plan(
         Path | None, typer.Option(help="The file to write, for `--config`. [default: print it]", dir_okay=False)
     ] = None,
     labels: LabelWords = None,
+    roi: Roi = None,
     leave_out: LeaveOut = False,
 ) -> None:
     """Choose settings from the scans and from this machine, and write them down with a reason beside each.
@@ -39,7 +40,7 @@ def plan(
 
     if out:
         ending_in(out, ".yaml", ".yml")
-    sites = [site for path in data for site in find_sites(path).values()]
+    sites = [site.with_roi(roi or []) for path in data for site in find_sites(path).values()]
     given = {"preparation": {"labels": Labels.parse(labels).model_dump()}} if labels else {}
     made = planned(sites, minutes, leave_out, given)
     if out is None:

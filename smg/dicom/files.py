@@ -72,6 +72,8 @@ def open_dicom(file: Path, keywords: Sequence[str] | None = None, pixels: bool =
     with no_header_values("cannot be parsed as DICOM: cut short or corrupt; copy the file again"):
         tags = None if keywords is None else list(keywords)
         data = pydicom.dcmread(file, force=not marked, stop_before_pixels=not pixels, specific_tags=tags)
+        for _ in data.iterall():  # values are parsed here, where an exception that quotes one is caught
+            pass
         if not data.file_meta.get("TransferSyntaxUID"):  # as in old files; then it is not compressed
             data.file_meta.TransferSyntaxUID = _syntax(*data.original_encoding)
         return data

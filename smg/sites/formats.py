@@ -1,8 +1,8 @@
 """What all formats of scans share: a header, which gives the scan's size before any voxel is read, and errors.
 
-NIfTI is read by nibabel; MetaImage, NRRD and DICOM series by SimpleITK. An array is indexed [k, j, i], slowest first,
-as in the file. An affine maps (i, j, k) to millimetres in LPS, the convention of DICOM and ITK: x to the left, y to the
-back, z to the head.
+NIfTI is read by nibabel; MetaImage and NRRD by SimpleITK; DICOM series by `smg.dicom`. An array is indexed [k, j, i],
+slowest first, as in the file. An affine maps (i, j, k) to millimetres in LPS, the convention of DICOM and ITK: x to the
+left, y to the back, z to the head.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from pydicom.uid import (
     generate_uid,
 )
 
+from smg.dicom.files import pydicom_module
 from smg.dicom.series import is_series, read_series
 from smg.errors import SmgError
 from smg.sites.volume import is_scan, read_header, read_volume, source_files
@@ -311,3 +313,27 @@ def test_several_series_are_listed_and_one_can_be_chosen(tmp_path: Path) -> None
         assert len(source_files(folder / uid)) == len(array)
     assert f"{one} (MR, 6 slices)" in fault(folder / "1.2.3")
     assert not is_scan(tmp_path / "1.2.3")
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_header_that_announces_gigabytes_is_not_believed(tmp_path: Path) -> None:
+    folder = write_series(tmp_path / "series")
+    for file in in_order(folder):
+        rewrite(file, Rows=16000, Columns=16000)
+    assert "over the limit of 2.0 GiB" in fault(folder)
+    for file in in_order(folder):
+        rewrite(file, Rows=1000, Columns=1000)
+    assert "where its header announces 2,000,000" in fault(folder)
+
+
+def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_series(tmp_path / "series")
+    pydicom_module.cache_clear()
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    try:
+        assert is_scan(folder)
+        assert "pip install 'smg-learning[dicom]'" in fault(folder)
+    finally:
+        pydicom_module.cache_clear()
