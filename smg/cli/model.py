@@ -97,6 +97,7 @@ def learn(
     from smg.sites.layouts import find_sites
 
     found = _site(data, site, called).with_roi(roi or [])
+    held_out = {name: one.with_roi(roi or []) for name, one in find_sites(guard).items()} if guard else None
     parts = _split(found, split)
     given = _given(method, iterations, configs, labels, settings)
     learner = _learner(model, given, other_preparation, found, leave_out, None if configs else minutes or MINUTES)
@@ -109,7 +110,7 @@ def learn(
             leave_out=leave_out,
             tolerance=tolerance,
             unguarded=unguarded,
-            held_out=find_sites(guard) if guard else None,
+            held_out=held_out,
             on_step=told,
             say=say,
         )

@@ -26,7 +26,7 @@ def read_subject_mask(subject: Subject, limit: int = LIMIT) -> Volume:
                            "give the folder of the series as the image")  # fmt: skip
         series = read_series(subject.image)
         if series.bytes > limit:
-            raise SmgError(f"its image unpacks to {series.bytes / 2**30:.1f} GiB, over the limit")
+            raise SmgError(f"its image decompresses to {series.bytes / 2**30:.1f} GiB, over the limit; crop the scan")
         return Volume(read_mask(subject.mask, series, subject.roi), series.affine)
 
 
