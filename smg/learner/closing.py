@@ -21,6 +21,7 @@ from smg.learner.guard import best_so_far, judge, reasons_to_hold
 from smg.learner.lineage import Lineage, scan_hashes
 from smg.learner.processes import first_process
 from smg.learner.round import Training
+from smg.learner.shared import copied
 from smg.learner.store import Store
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
@@ -45,14 +46,14 @@ def close(past: Lineage, training: Training, parts: Parts, guarding: Guarding) -
     record["kept"] = past.kept() | {training.site: {"subjects": count_of(chosen), "bytes": size_of(chosen)}}
     record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
     record |= _judged(past, training, sentinels, record["earlier"], guarding)
-    tensors = {"weights": _cpu(training.network.state_dict()), "exemplars": chosen}
+    tensors = {"weights": copied(training.network.state_dict()), "exemplars": chosen}
     if sentinels:
         names = [alias(past.config.seed, training.site, p.subject.case) for p in sentinels]
         tensors["sentinels"] = pack(sentinels, names)
     if past.config.keep_optimiser:
-        tensors["optimiser"] = _cpu(training.opt.state())
+        tensors["optimiser"] = copied(training.opt.state())
     if training.method.state:
-        tensors["state"] = _cpu(training.method.state)
+        tensors["state"] = copied(training.method.state)
     if first_process():
         past.store.write_round(training.number, tensors, record)
         past.store.write(_entered(past.model, record))
@@ -204,7 +205,3 @@ def versions() -> dict[str, str | int]:
     """Of what made a result; with other threads, or on a processor with other vectors, sums are rounded otherwise."""
     made = {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
     return {**made, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}
-
-
-def _cpu(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: t.detach().clone().cpu() for name, t in tensors.items()}

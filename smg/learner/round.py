@@ -16,6 +16,7 @@ from smg.evaluation.subjects import prepared_dice
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Gradient, GradientSource, Oracle
 from smg.learner.config import LearnerConfig
+from smg.learner.shared import copied
 from smg.methods import Step, take_step
 from smg.methods.step import keep_apart
 from smg.prepare.augment import Augmentation
@@ -194,7 +195,7 @@ class Training:
         rows = [prepared_dice(self.network, subject, *options) for subject in self.validation]
         self.progress.curve.append({"iteration": self.progress.iteration, "dsc": sum(rows) / len(rows)})
         if self.config.select == "best" and self.progress.curve[-1]["dsc"] > before:
-            self.progress.best = {name: t.clone() for name, t in self.network.state_dict().items()}
+            self.progress.best = copied(self.network.state_dict())
 
     def _finish(self) -> None:
         if self.progress.best:
@@ -218,9 +219,8 @@ class Training:
         tensors |= {f"best.{name}": t for name, t in self.progress.best.items()}
         tensors |= {f"mean.{name}": t for name, t in self.progress.mean.items()}
         tensors |= {f"state.{name}": t for name, t in self.method.state.items()}
-        copied = {name: t.detach().clone().cpu() for name, t in tensors.items()}
         kept = ("iteration", "curve", "log", "begun", "ended", "seconds")
-        return copied, {key: getattr(self.progress, key) for key in kept}
+        return copied(tensors), {key: getattr(self.progress, key) for key in kept}
 
     def load(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Go on from a checkpoint."""

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from smg.errors import SmgError
 from smg.files import append_line, locked, naming, replacing, sync_folder, write_json
+from smg.learner.shared import metadata_of, stored_once, under_all_names
 
 if TYPE_CHECKING:  # whoever only looks at a model (smg.learner.history) does not wait for torch
     from torch import Tensor
@@ -139,7 +140,10 @@ class Store:
         dropped = name in ("exemplars", "sentinels", "state") and found == EMPTY
         if found not in expected and not dropped:
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup")
-        return map_safetensors(path)[0]
+        try:
+            return under_all_names(*map_safetensors(path))
+        except ValueError as error:
+            raise SmgError(f"{path}: damaged ({error}); restore it from a backup") from None
 
     def replace_tensors(self, number: int, name: str, tensors: Tensors) -> None:
         """Put other arrays in the place of a round's, as when exemplars are dropped.
@@ -165,7 +169,8 @@ class Store:
         from safetensors.torch import save as tensors_to_bytes
 
         folder = self.folder / "progress"
-        data = tensors_to_bytes(tensors, {"about": json.dumps(about)})
+        once, others = stored_once(tensors)
+        data = tensors_to_bytes(once, {"about": json.dumps(about), **metadata_of(others)})
         path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
         with naming(path):
             before = [p for p in folder.glob("*.safetensors") if p != path]
@@ -188,12 +193,13 @@ class Store:
                     f"{path}: cut short or altered since it was written; delete it to begin this round again"
                 )
             length = int.from_bytes(data[:8], "little")
-            about = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["about"])
-            found.append((about["iteration"], data, about))
+            metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+            about = json.loads(metadata["about"])
+            found.append((about["iteration"], data, metadata, about))
         if not found:
             return None
-        _, data, about = max(found, key=lambda entry: entry[0])
-        return tensors_from_bytes(data), about
+        _, data, metadata, about = max(found, key=lambda entry: entry[0])
+        return under_all_names(tensors_from_bytes(data), metadata), about
 
     def forget_progress(self) -> None:
         if (self.folder / "progress").exists():
@@ -209,7 +215,8 @@ def _save(path: Path, tensors: Tensors) -> str:
 def _bytes(tensors: Tensors) -> bytes:
     from safetensors.torch import save as tensors_to_bytes
 
-    return tensors_to_bytes({name: tensor.contiguous() for name, tensor in tensors.items()})
+    once, others = stored_once(tensors)
+    return tensors_to_bytes({name: tensor.contiguous() for name, tensor in once.items()}, metadata_of(others) or None)
 
 
 def _write(path: Path, data: bytes) -> None:
