@@ -60,6 +60,14 @@ def learn(
         float | None,
         typer.Option(help="Minutes a round, for which a new model without --config is planned. [default: 60]", min=0.1),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="WEIGHTS",
+            help="A new model's first weights: a .safetensors file, or another model's folder, whose settings it gets.",
+        ),
+    ] = None,
     configs: Configs = None,
     labels: LabelWords = None,
     settings: Settings = None,
@@ -88,7 +96,8 @@ def learn(
     """Learn a site: the first makes the model, each further one adds a round. Killed, it goes on when run again.
 
     A new model's settings are planned from its first site and this machine (`smg plan`), unless --config or --set gives
-    the input, the network or the number of iterations. `--config paper` has the paper's settings.
+    the input, the network or the number of iterations. `--config paper` has the paper's settings. With --from no plan
+    is made: a file's weights need the network they were made for, set by --config or --set.
 
     Example: `smg learn model data/RUNMC --minutes 30`
     """
@@ -100,7 +109,8 @@ def learn(
     held_out = {name: one.with_roi(roi or []) for name, one in find_sites(guard).items()} if guard else None
     parts = _split(found, split)
     given = _given(method, iterations, configs, labels, settings)
-    learner = _learner(model, given, other_preparation, found, leave_out, None if configs else minutes or MINUTES)
+    planned_for = None if configs or start else minutes or MINUTES
+    learner = _learner(model, given, other_preparation, found, leave_out, planned_for, start)
     detail(f"settings: {learner.config.model_dump_json()}")
     with Teller(learner.config.iterations) as told:
         record = learner.learn(
@@ -175,28 +185,42 @@ def evaluate(
 
 
 def _learner(
-    model: Path, given: list[dict[str, Any]], other: bool, site: Site, leave_out: bool, minutes: float | None
+    model: Path,
+    given: list[dict[str, Any]],
+    other: bool,
+    site: Site,
+    leave_out: bool,
+    minutes: float | None,
+    start: str | None,
 ) -> Learner:
     """Open the model, with any change asked for, or make a new one, once the site's scans have proved sound."""
     from smg.cli.plan import planned
     from smg.learner.configure import configuration, laid
     from smg.learner.learner import Learner
+    from smg.learner.origin import read_origin
+    from smg.learner.store import Store
 
+    origin = read_origin(Path(start)) if start else None
     if (model / "model.json").is_file():
-        own = Learner(model).config.model_dump(mode="json")
+        opened = Learner(model)
+        if origin and (opened.model.get("origin") or {}).get("sha256") != origin.about["sha256"]:
+            raise SmgError(f"{model}: --from {start} is for a new model, and one is there; give another folder")
+        own = opened.config.model_dump(mode="json")
         learner = Learner(model, configuration(own, *given), other)
         _prepare(site, learner.config, leave_out)
         return learner
-    if model.exists() and (not model.is_dir() or any(p.name != "lock" for p in model.iterdir())):
+    if model.exists() and not (model.is_dir() and Store(model).abandoned):
         raise SmgError(f"{model}: exists and holds no model; give a new folder")
     plan = None
     if minutes is not None and not _says_what_to_train(given):
         plan = planned([site], minutes, leave_out, laid(*given))
         print("\n".join(plan.in_short()))
         given = [plan.tree(), *given]
-    config = configuration(*given).with_channels(site.channels)
+    config = configuration(*([origin.settings] if origin else []), *given).with_channels(site.channels)
+    if origin:
+        origin.check(config.network)
     _prepare(site, config, leave_out)
-    learner = Learner.create(model, config)
+    learner = Learner.create(model, config, origin)
     if plan:
         learner.store.keep_plan(plan.as_file())
     return learner

@@ -21,18 +21,21 @@ def history(model: Model, as_json: Json = False) -> None:
 
     Example: `smg history model`
     """
-    from smg.learner.history import History
+    from smg.learner.history import History, described
 
     past = History(model)
     rounds, under_way = past.rounds(), past.under_way()
     if as_json:
         told = [_round_as_json(one, past) for one in rounds]
-        print_json({"current": past.current, "rounds": told, "under_way": under_way, "journal": past.journal})
+        whole = {"current": past.current, "origin": past.origin, "rounds": told, "under_way": under_way}
+        print_json(whole | {"journal": past.journal})
         return
     print_table(
         ("round", "site", "from", "when (UTC)", "method", "iterations", "trained on", "test DSC", "kept", ""),
         [_history_row(one, past) for one in rounds],
     )
+    if past.origin:
+        print(f"round 0: started from {described(past.origin)}{', current' if not past.current else ''}")
     for one in rounds:
         if one.fault:
             print(f"round {one.number} is damaged: {one.fault}")

@@ -38,6 +38,7 @@ class History:
         self.model = self.store.read()
         self.journal = self.store.journal()
         self.current = int(self.model["current"])
+        self.origin: dict[str, Any] | None = self.model.get("origin")  # where its first weights came from, if given
 
     def rounds(self) -> list[Round]:
         return [self._round(entry) for entry in self.model["rounds"]]
@@ -134,6 +135,14 @@ class History:
             raise SmgError(f"{path}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup") from None
+
+
+def described(origin: dict[str, Any]) -> str:
+    """Return in a few words where a model's first weights came from (smg.learner.origin)."""
+    where = f"{origin['name']} (sha256 {origin['sha256'][:16]})"
+    if origin["kind"] != "model":
+        return f"the file {where}"
+    return f"the model {where}, round {origin['round']}, which had learned {', '.join(origin['sites']) or 'no site'}"
 
 
 def line_of(model: dict[str, Any], number: int) -> list[dict[str, Any]]:

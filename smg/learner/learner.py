@@ -18,11 +18,13 @@ from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias
 from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage
+from smg.learner.origin import Origin
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.processes import first_process, meet
 from smg.learner.round import Answering, Diverged, OnStep, Training, this_process
+from smg.learner.shared import copied
 from smg.learner.store import FORMAT, Store
-from smg.networks import check_network
+from smg.networks import build_network, check_network
 from smg.networks.features import bottleneck_map
 from smg.prepare.cache import Prepared
 from smg.prepare.site import check_field, prepare_site, scale_note
@@ -45,18 +47,30 @@ class Learner(Lineage):
     _predictor: tuple[int, Predictor] | None = None  # with the round it is of
 
     @classmethod
-    def create(cls, folder: str | Path, config: LearnerConfig | None = None, **options: Any) -> Learner:
-        """A model that has learned nothing yet; options are those of `LearnerConfig`."""
+    def create(
+        cls, folder: str | Path, config: LearnerConfig | None = None, origin: Origin | None = None, **options: Any
+    ) -> Learner:
+        """Make a model that has learned nothing yet; options are those of `LearnerConfig`.
+
+        Its first weights are random, or those of an `origin` (smg.learner.origin.read_origin).
+        """
         store = Store(Path(folder))
         there = store.exists
         meet()  # before any process writes what the others look for
         made = config or LearnerConfig.model_validate(options)
+        about: dict[str, Any] = {}
+        if origin:
+            weights = copied(origin.fitted(build_network(made.network, made.seed)))
+            about = {"origin": origin.about}
         with store.locked() if first_process() and not there else nullcontext():
             if there or (first_process() and store.exists):  # since another may have made it in the meantime
                 raise SmgError(f"{folder}: a model is there already; give another folder, or learn with that one")
             if first_process():
-                store.write({"format": FORMAT, "config": made.model_dump(mode="json"), "current": 0, "rounds": []})
-                store.note("created", version=smg.__version__)
+                config_json = made.model_dump(mode="json")
+                if origin:
+                    store.write_round(0, {"weights": weights}, about | {"config": config_json})
+                store.write({"format": FORMAT, "config": config_json, "current": 0, "rounds": [], **about})
+                store.note("created", version=smg.__version__, **about)
         meet()
         return cls(folder)
 
@@ -295,7 +309,7 @@ class Learner(Lineage):
             return entry
 
     def _refuse_unlearned(self) -> None:
-        """The first weights are random: an answer of theirs would be none."""
-        if not self.current:
+        """Refuse to answer with random weights."""
+        if not self.current and not self.model.get("origin"):
             folder = self.store.folder
             raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")

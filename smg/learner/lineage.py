@@ -76,7 +76,7 @@ class Lineage:
         """The network of a round, the current one if none is named; round 0 has the first weights."""
         network = build_network(self.config.network, self.config.seed).to(device_of_choice())
         number = self.current if number is None else number
-        if number:
+        if number or self.model.get("origin"):
             network.load_state_dict(self.store.read_tensors(number, "weights"))
         return network
 

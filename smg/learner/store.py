@@ -3,6 +3,7 @@
     model.json              what it is: format, configuration, which round is current, every round's entry
     plan.yaml               the plan that the settings came from, with its reasons, if `smg plan` made them
     journal.jsonl           what happened, and when
+    rounds/000/             the weights it started from, if they were given
     rounds/001/             one folder a round, complete or not there
         weights.safetensors
         exemplars.safetensors
@@ -98,6 +99,14 @@ class Store:
     def locked(self) -> AbstractContextManager[None]:
         """One process at a time."""
         return locked(self.folder)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the folder holds nothing but what making a model leaves when it is killed half-way."""
+        rounds = self.folder / "rounds"
+        own = {self.folder / "lock", rounds, rounds / "000", rounds / ".000"}
+        there = {*self.folder.iterdir(), *(rounds.iterdir() if rounds.is_dir() else ())}
+        return not self.exists and there <= own
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
