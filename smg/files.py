@@ -115,10 +115,10 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_json(path: Path, value: object) -> None:
-    """Write a value as indented JSON with sorted keys, whole or not at all."""
+def write_json(path: Path, value: object, sort_keys: bool = True) -> None:
+    """Write a value as indented JSON, whole or not at all."""
     with naming(path), replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
+        temporary.write_text(json.dumps(value, indent=2, sort_keys=sort_keys) + "\n")
 
 
 def append_line(path: Path, value: object, durable: bool = False) -> None:

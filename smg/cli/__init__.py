@@ -14,6 +14,7 @@ import typer
 from smg import __version__
 from smg.cli import model, past, runs, sites, terminal
 from smg.cli.demo import demo
+from smg.cli.export import card, export
 from smg.cli.job import one_voice, processes, together
 from smg.cli.options import speaking
 from smg.cli.plan import plan
@@ -39,6 +40,8 @@ app.command()(speaking(plan))
 app.command()(speaking(together(model.learn)))
 app.command()(speaking(model.evaluate))
 app.command()(speaking(predict))
+app.command()(speaking(export))
+app.command()(speaking(card))
 app.command()(speaking(past.history))
 app.command()(speaking(past.rollback))
 app.command()(speaking(past.accept))

@@ -119,7 +119,9 @@ class Store:
         with naming(making):
             shutil.rmtree(making, ignore_errors=True)
             making.mkdir(parents=True)
-            hashes = {f"{name}.safetensors": _save(making / f"{name}.safetensors", t) for name, t in tensors.items()}
+            hashes = {
+                f"{name}.safetensors": save_tensors(making / f"{name}.safetensors", t) for name, t in tensors.items()
+            }
             write_json(making / "round.json", record | {"files": hashes})
             shutil.rmtree(self.round_folder(number), ignore_errors=True)  # of a round that was never entered
             os.replace(making, self.round_folder(number))
@@ -215,7 +217,8 @@ class Store:
             shutil.rmtree(self.folder / "progress", ignore_errors=True)
 
 
-def _save(path: Path, tensors: Tensors) -> str:
+def save_tensors(path: Path, tensors: Tensors) -> str:
+    """Write tensors to a safetensors file, those that share memory once; return the file's sha256."""
     data = _bytes(tensors)
     _write(path, data)
     return hashlib.sha256(data).hexdigest()

@@ -89,14 +89,7 @@ def _construct(config: NetworkConfig) -> nn.Module:
         unet = UNet(config.channels, config.classes, config.width, config.depth, config.norm, config.dropout)
         unet.named_bottleneck = config.bottleneck or unet.named_bottleneck
         return unet
-    factory = _own(config.name) if ":" in config.name else _monai(config.name)
-    given = {"spatial_dims": 2, "in_channels": config.channels, "out_channels": config.classes}
-    taken = _parameters(factory)
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
-    unknown = [name for name in config.arguments if name not in taken]
-    if unknown and not takes_any:
-        raise SmgError(f"network {config.name}: no argument {unknown[0]!r}{_meant(unknown[0], taken)}")
-    arguments = {name: value for name, value in given.items() if name in taken or takes_any} | config.arguments
+    factory, arguments = _factory(config.name), arguments_of(config)
     try:
         network = factory(**arguments)
     except Exception as error:  # whatever a constructor raises here concerns arguments that the user wrote
@@ -106,6 +99,21 @@ def _construct(config: NetworkConfig) -> nn.Module:
     if not isinstance(network, nn.Module):
         raise SmgError(f"network {config.name} returned a {type(network).__name__}: it has to return a torch.nn.Module")
     return MainOutput(network, config.classes, config.bottleneck)
+
+
+def arguments_of(config: NetworkConfig) -> dict[str, Any]:
+    """Return what the constructor of a network that is not ours is called with."""
+    given = {"spatial_dims": 2, "in_channels": config.channels, "out_channels": config.classes}
+    taken = _parameters(_factory(config.name))
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    unknown = [name for name in config.arguments if name not in taken]
+    if unknown and not takes_any:
+        raise SmgError(f"network {config.name}: no argument {unknown[0]!r}{_meant(unknown[0], taken)}")
+    return {name: value for name, value in given.items() if name in taken or takes_any} | config.arguments
+
+
+def _factory(name: str) -> Callable[..., Any]:
+    return _own(name) if ":" in name else _monai(name)
 
 
 def _monai(name: str) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ Place = tuple[int, int, int, int]  # (seed, round, iteration, place in the itera
 
 OVERLAP = 0.5  # of neighbouring windows in prediction, as nnU-Net
 SIGMA = 1 / 8  # of the Gaussian weights, as a share of the window's side, as nnU-Net
+LEAST = 1e-4  # weight of a pixel
 
 
 def draw_corner(labels: Array, size: int, share: float, place: Place) -> Corner:
@@ -75,4 +76,4 @@ def gaussian(size: int) -> Tensor:
     """Return the weights [size, size] of a window's pixels where windows overlap; the centre counts most."""
     at = (torch.arange(size) - (size - 1) / 2) / (size * SIGMA)
     line = torch.exp(-(at**2) / 2)
-    return torch.outer(line, line).clamp_min(1e-4)
+    return torch.outer(line, line).clamp_min(LEAST)

@@ -81,11 +81,9 @@ def test_the_first_name_that_does_not_fit_is_told(change, sentence: str, tmp_pat
 def test_a_file_may_hold_half_precision_and_a_shared_tensor_under_any_one_of_its_names(tmp_path: Path) -> None:
     config = NetworkConfig(name="tests.learner.test_shared:PlainConvUNet")
     inner = PlainConvUNet(1, 2).state_dict()  # as its own program stores it: without our name before it
-    once = {
-        name: t.half() if t.is_floating_point() else t for name, t in inner.items() if "encoder.encoder" not in name
-    }
-    once = {name: t for name, t in once.items() if name.startswith("decoder")}  # not the names that we store under
-    save_file({name: t.clone() for name, t in once.items()}, tmp_path / "w.safetensors")
+    other_names = {name: t for name, t in inner.items() if name.startswith("decoder")}  # not those we store under
+    halved = {name: t.half() if t.is_floating_point() else t.clone() for name, t in other_names.items()}
+    save_file(halved, tmp_path / "w.safetensors")
     state = read_origin(tmp_path / "w.safetensors").fitted(build_network(config))
     assert len(state) == 60
     for name, tensor in state.items():
@@ -121,8 +119,8 @@ def test_a_model_from_another_model_as_it_is_typed(tmp_path: Path) -> None:
     assert torch.equal(new.network(0).head.weight, old.network(1).head.weight)  # type: ignore[arg-type,union-attr]
     sha256 = old.store.read_round(1)["files"]["weights.safetensors"]
     assert new.store.read_round(0)["files"]["weights.safetensors"] == sha256
-    told = smg("history", "new", cwd=tmp_path).stdout
-    assert f"round 0: started from the model old (sha256 {sha256[:16]}), round 1, which had learned A" in told
+    shown = smg("history", "new", cwd=tmp_path).stdout
+    assert f"round 0: started from the model old (sha256 {sha256[:16]}), round 1, which had learned A" in shown
     asked = json.loads(smg("history", "new", "--json", cwd=tmp_path).stdout)
     assert asked["origin"] == {"kind": "model", "name": "old", "round": 1, "sites": ["A"], "sha256": sha256}
     assert smg(*line, "--again", cwd=tmp_path).returncode in (0, 3)  # the same line goes on with the same model

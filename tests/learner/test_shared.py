@@ -17,7 +17,7 @@ from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.learner.round import Stopped
 from smg.learner.shared import copied, stored_once, under_all_names
-from smg.learner.store import Store, _save
+from smg.learner.store import Store, save_tensors
 from smg.sites.site import Site
 from tests.conftest import write_site
 from tests.learner.streams import TINY
@@ -107,7 +107,7 @@ def test_a_round_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, sel
 def test_a_file_in_which_nothing_is_shared_is_as_it_always_was(tmp_path: Path) -> None:
     theta = torch.arange(12.0)
     tensors = {"a": theta[:6].view(2, 3), "b": theta[6:], "empty": torch.zeros(0), "none": torch.zeros(0)}
-    _save(tmp_path / "file", tensors)
+    save_tensors(tmp_path / "file", tensors)
     assert (tmp_path / "file").read_bytes() == save(tensors)
 
 

@@ -1,0 +1,52 @@
+"""`smg export` and `smg card`: a model for other programs, and what is to be said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from smg.cli.options import Model
+from smg.errors import Misuse
+from smg.export import KINDS, Kind
+
+Round = Annotated[int | None, typer.Option("--round", help="Which round. [default: the current one]", min=0)]
+
+
+def export(
+    model: Model,
+    kind: Annotated[str, typer.Option("--as", metavar="KIND", help=f"`{'`, `'.join(KINDS[:-1])}` or `{KINDS[-1]}`.")],
+    out: Annotated[Path, typer.Option(help="The folder to make.")],
+    number: Round = None,
+) -> None:
+    """Write the model for other programs, with its card, how to prepare a scan, and a script that needs no smg.
+
+    Nothing of a patient is in it: no exemplar, no alias, no feature.
+
+    Example: `smg export model --as monai-bundle --out bundle`
+    """
+    from smg.export.release import release
+    from smg.export.write import export as write
+
+    checked = _kind(kind)
+    for path in write(release(model, number), checked, out):
+        print(out / path)
+
+
+def card(model: Model, number: Round = None) -> None:
+    """Print the model card: sites learned, DSC at each, limits, settings, versions and the hash of the weights.
+
+    Example: `smg card model --round 2`
+    """
+    from smg.export.card import card as written
+    from smg.export.release import release
+
+    print(written(release(model, number)), end="")
+
+
+def _kind(word: str) -> Kind:
+    for kind in KINDS:
+        if kind == word:
+            return kind
+    raise Misuse(f"--as {word}: it is {', '.join(KINDS[:-1])} or {KINDS[-1]}")

@@ -1,0 +1,132 @@
+"""One version of a model with everything that is told of it outside: facts and weights, and nothing of any patient.
+
+What an export says is taken from here, field by field. Records hold more (aliases, features, hashes of scans), and none
+of that has a field here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from smg.errors import SmgError
+from smg.learner.config import LearnerConfig
+from smg.learner.familiarity import Familiar
+from smg.learner.learner import Learner
+from smg.networks import MainOutput
+
+Dsc = dict[str, float]  # by class, 0 to 1
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A site that a version has learned."""
+
+    site: str
+    round: int
+    trained: int  # subjects
+    tested: int
+    then: Dsc  # on its test part, right after it was learned
+    now: float | None = None  # with this version, on the test part: known for the model of a run
+    kept: float | None = None  # with this version, on its exemplars, on the prepared grid
+
+
+@dataclass(frozen=True)
+class Release:
+    """A round's network, how it is used, what it has learned and how well."""
+
+    name: str
+    number: int
+    config: LearnerConfig  # preparation and masks as this round has them
+    settings: dict[str, Any]  # of the round's training
+    versions: dict[str, Any]  # of what made it; empty for round 0
+    sha256: str  # of weights.safetensors
+    learned: list[Learned]
+    unseen: dict[str, float]  # sites never learned by this version, where a run has measured them
+    familiar: Familiar
+    origin: dict[str, Any] | None
+    network: nn.Module
+    one_network_a_site: bool
+
+    @property
+    def inner(self) -> nn.Module:
+        """The network as its own library knows it."""
+        return self.network.network if isinstance(self.network, MainOutput) else self.network
+
+    def weights(self) -> dict[str, Tensor]:
+        """The state under the names that the network's own library gives; what is shared stays shared."""
+        return {name: tensor.detach() for name, tensor in self.inner.state_dict().items()}
+
+
+def release(folder: Path, number: int | None = None) -> Release:
+    """Read a version of a model, the current one if no round is named."""
+    learner = Learner(folder)
+    known = [entry["round"] for entry in learner.model["rounds"]]
+    number = learner.current if number is None else number
+    if number not in (0, *known):
+        raise SmgError(f"{folder}: no round {number}; it has {', '.join(map(str, known)) or 'none yet'}")
+    origin = learner.model.get("origin")
+    if not number and not origin:
+        raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")
+    record = learner.store.read_round(number)
+    line = [learner.store.read_round(entry["round"]) for entry in learner.rounds(number)]
+    config = learner.as_prepared(number)
+    matrix = _matrix(folder, line)
+    return Release(
+        name=folder.resolve().name,
+        number=number,
+        config=config,
+        settings=record["config"],
+        versions=record.get("versions", {}),
+        sha256=record["files"]["weights.safetensors"],
+        learned=_learned(line, matrix),
+        unseen={site: dsc for site, dsc in matrix.items() if site not in [one["site"] for one in line]},
+        familiar=Familiar.read(line),
+        origin=origin,
+        network=learner.network(number).cpu().eval(),
+        one_network_a_site=config.recipe().method.one_network_a_site,
+    )
+
+
+def _learned(line: list[dict[str, Any]], matrix: dict[str, float]) -> list[Learned]:
+    last = {record["site"]: record for record in line}  # a site that was learned again stands where it did so
+    kept = {site: dsc["after"] for site, dsc in line[-1]["earlier"].items()} if line else {}
+    return [
+        Learned(
+            site=site,
+            round=record["round"],
+            trained=record["subjects"]["train"],
+            tested=len(record["test"]),
+            then=_by_class(record["test"]),
+            now=matrix.get(site),
+            kept=kept.get(site),
+        )
+        for site, record in last.items()
+    ]
+
+
+def _by_class(rows: list[dict[str, Any]]) -> Dsc:
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, metrics in row["classes"].items():
+            values.setdefault(name, []).append(metrics["dsc"])
+    return {name: sum(found) / len(found) for name, found in values.items()}
+
+
+def _matrix(folder: Path, line: list[dict[str, Any]]) -> dict[str, float]:
+    """Return each site's DSC after the last of these rounds, where the model is that of a run (`smg run`)."""
+    path = folder.resolve().parent / "results.json"
+    try:
+        results = json.loads(path.read_text())
+        stream = results["stream"]
+        order = [*stream["order"], *([stream["unseen"]] if stream["unseen"] else [])]
+        if not line or [record["site"] for record in line] != order[: len(line)]:
+            return {}  # the model has gone its own way since
+        row = results["matrix"]["dsc"][line[-1]["site"]]
+        return {site: float(dsc) for site, dsc in row.items() if dsc is not None}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
