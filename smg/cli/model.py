@@ -24,8 +24,9 @@ from smg.cli.options import (
     worded,
 )
 from smg.cli.past import mean_dsc
-from smg.cli.terminal import Teller, detail, measuring, print_json, print_table, progress, say
+from smg.cli.terminal import Teller, detail, measuring, progress, say
 from smg.errors import Misuse, SmgError
+from smg.report.text import print_json, print_table
 
 if TYPE_CHECKING:
     from smg.learner.config import LearnerConfig
@@ -129,10 +130,10 @@ def learn(
     else:
         _print_round(record)
     if record["held"]:
-        number = record["round"]
+        held = record["round"]
         print(
-            f"round {number} is held: {'; '.join(record['guard']['reasons'])}. The model is as it was. "
-            f"`smg accept {model} {number}` takes the round; to leave it, do nothing",
+            f"round {held} is held: {'; '.join(record['guard']['reasons'])}. The model is as it was. "
+            f"`smg accept {model} {held}` takes the round; to leave it, do nothing",
             file=sys.stderr,
         )
         raise typer.Exit(HELD)

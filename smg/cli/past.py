@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import Json, Model, speaking
-from smg.cli.terminal import print_json, print_table
+from smg.report.text import print_json, print_table
 
 if TYPE_CHECKING:
     from smg.learner.history import History, Round

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import Json, Model
-from smg.cli.terminal import print_json, print_table, say
+from smg.cli.terminal import say
 from smg.errors import Misuse, SmgError
+from smg.report.text import print_json, print_table
 
 if TYPE_CHECKING:
     from smg.learner.familiarity import Familiar

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from smg.cli.options import Json, ending_in
-from smg.cli.terminal import print_json, say
+from smg.cli.terminal import say
+from smg.report.text import print_json
 
 
 def report(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import Configs, Iterations, LeaveOut, Settings, methods_by_prefix, ready_by_prefix, worded
-from smg.cli.terminal import Teller, duration, looking, measuring, print_json, print_table, renewing, say
+from smg.cli.terminal import Teller, duration, looking, measuring, renewing, say
 from smg.errors import Misuse, SmgError, Stopped
+from smg.report.text import print_json, print_table
 from smg.sites.site import pick
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from smg.bench.workers import Bench
     from smg.sites.site import Site
 
-REFERENCE = "sga+c"  # what the others are compared with, pair by pair
 
 Data = Annotated[Path | None, typer.Option(help="The folder of sites, or a CSV file; else as the file says.")]
 Order = Annotated[str | None, typer.Option(metavar="SITE,SITE", help="The sites in the order they come.")]
@@ -222,7 +222,7 @@ def _run(
 def _say_dsc(event: dict[str, Any]) -> None:
     """What the model does at every site after a round, as soon as it is known."""
     if event["event"] == "evaluation":
-        dsc = ", ".join(f"{site} {_number(value, 100)}" for site, value in event["dsc"].items())
+        dsc = ", ".join(f"{site} {_dsc(value)}" for site, value in event["dsc"].items())
         say(f"after {event['site']}, DSC in %: {dsc}")
 
 
@@ -231,7 +231,7 @@ def _print_results(results: dict[str, Any]) -> None:
 
     matrix, stream = results["matrix"]["dsc"], results["stream"]
     sites = [*stream["order"], *([stream["unseen"]] if stream["unseen"] else [])]
-    rows = [(f"after {r}", *(_number(matrix[r][site], 100) for site in sites)) for r in sites]
+    rows = [(f"after {r}", *(_dsc(matrix[r][site]) for site in sites)) for r in sites]
     print_table(("DSC %", *sites), rows)
     table = []
     for measure in results["measures"]["dsc"]:
@@ -246,8 +246,10 @@ def _print_results(results: dict[str, Any]) -> None:
     print(f"{kept}; {state}; {costs['parameters']:,} parameters; rounds took {', '.join(times)}")
 
 
-def _number(value: float | None, scale: float) -> str:
-    return "-" if value is None else f"{scale * value:.1f}"
+def _dsc(value: float | None) -> str:
+    from smg.evaluation.metrics import METRICS
+
+    return METRICS["dsc"].text(value)
 
 
 def go_through(work: Bench) -> None:
@@ -300,48 +302,35 @@ def _lines(bench: Bench, planned: int) -> list[str]:
 def _measured(results: dict[str, Any] | None) -> str:
     if results is None:
         return "done"
-    return "  ".join(f"{name} {_number(value, 100)}" for name, value in results["measures"]["dsc"].items())
+    return "  ".join(f"{name} {_dsc(value)}" for name, value in results["measures"]["dsc"].items())
 
 
 def print_bench(folder: Path) -> None:
-    """The table in the paper's form, here and in the folder, differences, and the report."""
+    """Print a bench's tables, and write them, the paired differences and the report into its folder."""
+    from smg.report import costs
+    from smg.report.bench_tables import REFERENCE, write_tables
     from smg.report.page import write_report
+    from smg.report.table import cells, columns
 
-    if write_tables(folder):
-        write_report([folder], folder / "report.html", say=say)
-        print(f"report: {folder}/report.html")
-
-
-def write_tables(folder: Path) -> bool:
-    """The table in the paper's form, here and in the folder as Markdown, LaTeX and CSV; differences. Is there a run?"""
-    from smg.files import replacing
-    from smg.report import costs, paired
-    from smg.report.runs import find_runs
-    from smg.report.table import cells, columns, paper_tables, to_csv, to_latex, to_markdown
-
-    runs = find_runs([folder])
-    tables = paper_tables(runs)
-    for table in tables:
+    written = write_tables(folder)
+    for table in written.tables:
         counts = sorted({len(seeds) for seeds in table.seeds.values()})
         seeds = "-".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
         print(", ".join(filter(None, [table.stream, table.of, f"seeds: {seeds}"])))
         rows = [(name, *(cell.text(digits=d) for cell, d in cells(row))) for name, row in table.rows.items()]
         print_table(("", *columns()), rows)
-    for heading, heads, texts in costs.as_text(runs):
+    for heading, heads, texts in costs.as_text(written.runs):
         print(heading)
         print_table(("", *heads), texts)
-    for suffix, written in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
-        with replacing(folder / f"table.{suffix}") as temporary:
-            temporary.write_text(written(tables) + costs.written_as(suffix, runs))
-    if tables:
-        print(f"tables: {folder}/table.md, table.tex, table.csv")
-    if differences := paired.paired_differences(runs, REFERENCE):
-        with replacing(folder / "differences.md") as temporary:
-            temporary.write_text(paired.to_markdown(differences, REFERENCE))
-        print(f"differences to {REFERENCE}, paired over subjects and seeds: {folder}/differences.md")
-    elif len({run.name for run in runs}) > 1:
-        print(f"no differences.md: it has each method minus {REFERENCE}, which is not among these")
-    return bool(tables)
+    if not written.tables:
+        return
+    print(f"tables: {folder}/table.md, table.tex, table.csv")
+    if written.differences:
+        print(f"differences to {REFERENCE}, paired over subjects and seeds: {written.differences}")
+    elif len({run.name for run in written.runs}) > 1:
+        print(f"no differences.md: it holds each method minus {REFERENCE}, which has no run here")
+    write_report([folder], folder / "report.html", say=say)
+    print(f"report: {folder}/report.html")
 
 
 def _list(words: str | None) -> list[str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from smg.cli.options import Json
-from smg.cli.terminal import print_json
+from smg.report.text import print_json
 
 
 def settings(as_json: Json = False) -> None:

@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from smg.cli.options import LabelWords, Roi, ending_in, speaking
-from smg.cli.terminal import print_json, print_table, progress
+from smg.cli.terminal import progress
 from smg.errors import Misuse, SmgError
+from smg.report.text import print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and look at sites.")
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -178,29 +177,3 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The first column to the left, numbers to the right."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.ASCII2,
-        header_style="bold",
-        pad_edge=False,
-        padding=(0, 0, 0, 1),
-    )
-    for number, column in enumerate(columns):
-        # On a narrow terminal a cell folds; nothing is cut away.
-        table.add_column(Text(column), justify="left" if number == 0 else "right", no_wrap=number == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # a[T][s] is no markup
-    # In a pipe nothing may be cut to the width of a terminal that is not there.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
-
-
-def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smg.cli.options import Json
-from smg.cli.terminal import duration, print_json, renewing
+from smg.cli.terminal import duration, renewing
+from smg.report.text import print_json
 
 if TYPE_CHECKING:
     from rich.table import Table

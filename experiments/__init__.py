@@ -1,0 +1,14 @@
+"""The experiments behind REPRODUCIBILITY.md: run from the repository's root, as `python -m experiments.NAME`.
+
+| module | |
+|---|---|
+| `afterwards` | measures finished runs beyond their test parts |
+| `publish` | copies a bench's numbers to `results/` |
+| `evidence` | writes the pages that follow from `results/` (with `claims` and `explanations`) |
+| `reproduce` | makes a published run again and compares every number |
+| `nnunet` | compares a run with nnU-Net at equal processor time |
+| `alignment_share`, `buffer`, `coarser`, `phantom_shift`, `spikes` | answer one question each |
+| `showcase` | makes the documentation's example report from phantoms |
+
+The grids beside them (`*.yaml`) are for `smg bench`.
+"""

@@ -1,0 +1,354 @@
+"""The paper's claims as numbers: each is the mean of comparisons, above zero in the paper, with an interval.
+
+A comparison is a difference of two methods' measures, paired over subjects and seeds, or a change along the sequence.
+A claim is one number: the mean of all its comparisons over the streams it is about, none left out, with a 95 %
+interval over patients and seeds (`smg.report.paired`). The claim
+
+    holds              if low > 0
+    does not hold      if high < 0
+    is undecided       otherwise, and always with fewer than three seeds
+
+and is `smaller than in the paper` if the paper's value, whose own error is not known, lies above the interval.
+
+Three seeds say little about the variance between runs. It is similar in all methods with replay. So where only they are
+compared, their pooled variance counts as PRIOR more degrees of freedom beside the comparison's own n - 1 (as Smyth,
+2004, does for genes). With Y[m, j, k] the j-th measure of method m in seed k, and the residual after method and seed,
+
+    r[m, j, k] = Y - mean over k - mean over m + mean over both      S[j, i] = Σ r[m, j, k] r[m, i, k] / ((M-1)(K-1))
+
+a number  Σ c[m, j] Y[m, j, k]  varies from seed to seed by  Σ over m of  c[m]ᵀ S c[m].
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from smg.errors import SmgError
+from smg.evaluation.measures import MEASURES
+from smg.evaluation.metrics import COMPARED, METRICS
+from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
+from smg.report.runs import Run
+from smg.report.table import REFERENCE_METHODS
+from smg.sites.labels import first_class
+
+STREAMS = ("A-first", "F-first")  # the paper's two
+SEEDS = 3  # with fewer there is no verdict
+Paper = dict[tuple[str, str, str, str], float]  # (stream, method, metric, measure)
+
+
+def read_paper(path: Path) -> Paper:
+    """Read the paper's own numbers from a CSV file."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    return {(r["stream"], r["method"], r["metric"], r["measure"]): float(r["value"]) for r in rows}
+
+
+def stream_of(run: Run) -> str:
+    """Return the name of the stream that a bench's run belongs to."""
+    return run.folder.parents[1].name
+
+
+# --- what is compared -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Level:
+    """A quantity of a run that is a mean over sites and subjects."""
+
+    name: str
+    values: Callable[[Run, str], Values]  # by a metric
+
+
+def measure(name: str) -> Level:
+    """Return one of the paper's four measures; FM is over the whole held-out site (experiments.afterwards)."""
+
+    def unseen(run: Run, metric: str) -> Values:
+        path = run.folder / "unseen.json"
+        if not path.exists():
+            raise SmgError(f"{path}: not measured yet; run `python -m experiments.afterwards`")
+        rows = json.loads(path.read_text())
+        values = {row["subject"]: row["classes"][first_class(run.results)][metric] for row in rows}
+        return {rows[0]["site"]: {case: value for case, value in values.items() if value is not None}}
+
+    return Level(name, unseen if name == "FM" else lambda run, metric: values_of(run, metric, name))
+
+
+def after(which: int, round: int) -> Level:
+    """Return the level at a site (0 the first, -1 the held-out) after a round (from 1, or backwards from -1)."""
+
+    def values(run: Run, metric: str) -> Values:
+        stream = run.results["stream"]
+        order = stream["order"]
+        site = [*order, stream["unseen"]][which]
+        return {site: by_round(run, metric).get((order[round - 1 if round > 0 else round], site), {})}
+
+    return Level(f"{'first' if which == 0 else 'unseen'} site after round {round}", values)
+
+
+def change(which: int, start: int) -> Level:
+    """Return the change at a site from a round to the stream's last one."""
+    begin, end = after(which, start), after(which, -1)
+    return Level(
+        f"{begin.name} to the last", lambda run, metric: apart(end.values(run, metric), begin.values(run, metric))
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method's level, minus a rival's if there is one; negated where less is better, or where a fall is claimed."""
+
+    method: str
+    level: Level
+    rival: str | None = None
+    falls: bool = False
+
+    @property
+    def what(self) -> str:
+        falls = ", its fall" if self.falls else ""
+        return f"{self.method}{f' over {self.rival}' if self.rival else ''}: {self.level.name}{falls}"
+
+    def sign(self, metric: str) -> int:
+        return (-1 if self.falls else 1) * (1 if METRICS[metric].better == "higher" else -1)
+
+    def by_seed(self, runs: Sequence[Run], metric: str) -> dict[int, Values]:
+        """Return the values of each subject, for the seeds that have both methods; `runs` are those of one stream."""
+        ours, theirs = (
+            {run.seed: self.level.values(run, metric) for run in runs if run.name == name}
+            for name in (self.method, self.rival)
+        )
+        if self.rival:
+            ours = {seed: apart(values, theirs[seed]) for seed, values in ours.items() if seed in theirs}
+        return {
+            seed: {site: {case: self.sign(metric) * v for case, v in of.items()} for site, of in values.items()}
+            for seed, values in ours.items()
+            if any(values.values())
+        }
+
+    def papers(self, paper: Paper, stream: str, metric: str) -> float | None:
+        """Return the value in the paper's table; its curves have no numbers."""
+        values = [paper.get((stream, name, metric, self.level.name)) for name in (self.method, self.rival) if name]
+        numbers = [value for value in values if value is not None]
+        return None if len(numbers) < len(values) else self.sign(metric) * (numbers[0] - sum(numbers[1:]))
+
+
+def over(methods: Sequence[str], rivals: Sequence[str], *names: str) -> list[Comparison]:
+    """Return the comparisons of every method with every rival by every measure."""
+    return [Comparison(m, measure(name), r) for m, r, name in product(methods, rivals, names) if m != r]
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, in our words, and the comparisons it is about."""
+
+    says: str
+    comparisons: list[Comparison]
+    streams: tuple[str, ...] = STREAMS
+    metrics: tuple[str, ...] = tuple(COMPARED)
+
+
+CL, DG = ("gem", "c-meta"), ("isgm", "g-meta")
+RIVALS = ("jm", *CL, *DG)
+REPLAY = (*RIVALS, "sga", "sga+c")
+
+
+def claims() -> Iterator[Claim]:
+    """Yield the claims in the paper's order; `implied` are those that its table shows, and not its text."""
+    yield Claim("Fine-tuning forgets the sites before", [Comparison("finetune", measure("BT"), falls=True)])
+    yield Claim("Fine-tuning generalises poorly", [Comparison("finetune", measure("FT"), falls=True)])
+    yield Claim("Replay remembers better than fine-tuning (implied)", over(["jm"], ["finetune"], "BM", "BT"))
+    yield Claim("Replay generalises better than fine-tuning (implied)", over(["jm"], ["finetune"], "FM", "FT"))
+    yield Claim("Joint minimisation still forgets", [Comparison("jm", measure("BT"), falls=True)])
+    yield Claim("Joint minimisation falls short at the unseen site", [Comparison("jm", measure("FT"), falls=True)])
+    yield Claim("CL remembers better than joint minimisation", over(CL, ["jm"], "BM", "BT"))
+    yield Claim("CL generalises better than joint minimisation", over(CL, ["jm"], "FM", "FT"))
+    yield Claim("DG remembers better than joint minimisation", over(DG, ["jm"], "BM", "BT"))
+    yield Claim("DG generalises better than joint minimisation", over(DG, ["jm"], "FM", "FT"))
+    yield Claim("CL remembers better than DG (implied)", over(CL, DG, "BM", "BT"))
+    yield Claim("DG generalises better than CL (implied)", over(DG, CL, "FM", "FT"))
+    yield Claim("SGA outperforms all these on almost all metrics", over(["sga"], RIVALS, *MEASURES))
+    yield Claim("SGA(+c) is the best of all", over(["sga+c"], [*RIVALS, "sga"], *MEASURES))
+    yield Claim("... of all at remembering", over(["sga+c"], [*RIVALS, "sga"], "BM", "BT"))
+    yield Claim("... and of all at generalising", over(["sga+c"], [*RIVALS, "sga"], "FM", "FT"))
+    yield Claim("... with an obvious advantage over C-Meta in BT", over(["sga+c"], ["c-meta"], "BT"), metrics=("dsc",))
+    yield Claim("... and over G-Meta in FT", over(["sga+c"], ["g-meta"], "FT"), metrics=("dsc",))
+    yield Claim("Both alignments together beat each alone", over(["sga"], ["c-meta", "g-meta"], *MEASURES))
+    yield Claim("The comprehensive buffer improves SGA", over(["sga+c"], ["sga"], *MEASURES))
+    everyone = ("finetune", *REPLAY)
+    drawn = partial(Claim, streams=("A-first",), metrics=("dsc",))  # as curves over the sequence
+    forgotten = {start: [Comparison(method, change(0, start), falls=True) for method in everyone] for start in (1, 2)}
+    yield drawn("A longer sequence forgets more of the first site (from the first on)", forgotten[1])
+    yield drawn("... (from the second on)", forgotten[2])
+    helped = [Comparison(method, change(-1, 1)) for method in everyone]
+    yield drawn("A longer sequence helps at the unseen site", helped)
+    lengths = {"sga": (2, 3, 4), "sga+c": (3, 4)}  # with one site in the buffer, the two are the same
+    above = [
+        Comparison(method, after(which, round), rival)
+        for method, rounds in lengths.items()
+        for which, round, rival in product((0, -1), rounds, RIVALS)
+    ]
+    yield drawn("SGA and SGA(+c) stay above the others at every length", above)
+    yield Claim(
+        "Keeping every scan remembers better than joint minimisation (not the paper's)", over(["pooled"], ["jm"], "BM")
+    )
+
+
+# --- what is found ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """The mean of some comparisons with its 95 % interval, and the paper's value for it."""
+
+    mean: float
+    low: float
+    high: float
+    papers: float | None
+    seeds: int
+
+    @property
+    def verdict(self) -> str:
+        """The verdict by the rule in the module's first lines."""
+        if self.seeds < SEEDS:
+            return f"{self.seeds} seed{'s' * (self.seeds > 1)} only"
+        found = "**holds**" if self.low > 0 else "**does not hold**" if self.high < 0 else "undecided"
+        smaller = self.papers is not None and self.papers > self.high
+        return f"{found}; smaller than in the paper" if smaller else found
+
+    def text(self, metric: str) -> str:
+        digits = 1 if metric == "dsc" else 2
+        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+
+
+Placed = tuple[str, Comparison]  # a comparison on a stream
+
+
+def placed(claim: Claim, *streams: str) -> list[Placed]:
+    return [(stream, one) for stream in streams if stream in claim.streams for one in claim.comparisons]
+
+
+def find(
+    comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, paper: Paper, also: Sequence[str] = ()
+) -> Found | None:
+    """Return the comparisons' mean over the seeds they share; `also` names methods with replay beyond the paper's."""
+    here = {stream: [run for run in runs if stream_of(run) == stream] for stream in STREAMS}
+    by_seed = [one.by_seed(here[stream], metric) for stream, one in comparisons]
+    seeds = sorted(set.intersection(*(set(values) for values in by_seed))) if by_seed else []
+    if not seeds:
+        return None
+    noise = common_noise(comparisons, here, metric, (*REPLAY, *also)) if len(seeds) > 1 else None
+    numbers = [[values[seed] for values in by_seed] for seed in seeds]
+    one = interval(numbers, METRICS[metric].scale, noise=noise, streams=[stream for stream, _ in comparisons])
+    papers = [c.papers(paper, stream, metric) for stream, c in comparisons]
+    known = [value for value in papers if value is not None]
+    return Found(*one, sum(known) / len(known) if len(known) == len(papers) else None, len(seeds)) if one else None
+
+
+def common_noise(
+    comparisons: Sequence[Placed], here: dict[str, list[Run]], metric: str, methods: Sequence[str] = REPLAY
+) -> float | None:
+    """Return Σ over m of c[m]ᵀ S c[m], if only methods with replay are compared and all of them have run."""
+    if any(name not in methods for _, one in comparisons for name in (one.method, one.rival)):
+        return None
+    levels = {(stream, one.level.name): one.level for stream, one in comparisons}
+    place = {key: j for j, key in enumerate(levels)}
+    c = np.zeros((len(methods), len(levels)))
+    for stream, one in comparisons:
+        j, share = place[stream, one.level.name], one.sign(metric) / len(comparisons)
+        c[methods.index(one.method), j] += share
+        c[methods.index(str(one.rival)), j] -= share
+    runs = {(stream, run.name, run.seed): run for stream in here for run in here[stream]}
+    seeds = [k for k in sorted({k for _, _, k in runs}) if all((s, m, k) in runs for s, _ in levels for m in methods)]
+    y = np.array(
+        [
+            [[mean_of(level.values(runs[s, m, k], metric)) for k in seeds] for (s, _), level in levels.items()]
+            for m in methods
+        ]
+    )  # [M, J, K]
+    y = y[:, :, np.isfinite(y).all(axis=(0, 1))]
+    if y.shape[2] < 2:
+        return None
+    r = y - y.mean(2, keepdims=True) - y.mean(0, keepdims=True) + y.mean((0, 2), keepdims=True)
+    s = np.einsum("mjk,mik->ji", r, r) / ((y.shape[0] - 1) * (y.shape[2] - 1))
+    return float(np.einsum("mj,ji,mi->", c, s, c))
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+def summary(runs: Sequence[Run], paper: Paper, metric: str) -> str:
+    """Return a table with one line for each claim."""
+    lines = ["| the paper says | A-first | F-first | both | the paper's | |", "|---|---:|---:|---:|---:|---|"]
+    for claim in claims():
+        if metric in claim.metrics:
+            each = [find(placed(claim, stream), runs, metric, paper) for stream in STREAMS]
+            both = find(placed(claim, *STREAMS), runs, metric, paper)
+            numbers = [one.text(metric) if one else "" for one in (*each, both if len(claim.streams) > 1 else None)]
+            judged = both.verdict if both else "not run yet"
+            lines.append(f"| {claim.says} | {' | '.join(numbers)} | {_papers(both, metric)} | {judged} |")
+    return "\n".join(lines)
+
+
+def beyond(runs: Sequence[Run], more: Sequence[Run]) -> str:
+    """Return a table with a line for each method of `more`: its lead over SGA(+c)."""
+    heads = [(name, stream) for name in ("BM", "FM") for stream in STREAMS]
+    lines = [
+        "| | seeds | " + " | ".join(f"{name}, {stream}" for name, stream in heads) + " | |",
+        "|---|---|---:|---:|---:|---:|---|",
+    ]
+    apart = (*REFERENCE_METHODS, "finetune")
+    for method in dict.fromkeys(run.name for run in more if run.results["method"] not in apart):
+        ours = [*runs, *(run for run in more if run.name == method)]
+        found = [
+            find([(stream, Comparison(method, measure(name), "sga+c"))], ours, "dsc", {}, (method,))
+            for name, stream in heads
+        ]
+        seeds = min(one.seeds if one else 0 for one in found)
+        better = seeds >= SEEDS and all(one and one.low > 0 for one in found)
+        numbers = " | ".join(one.text("dsc") if one else "" for one in found)
+        lines.append(f"| {method} | {seeds} | {numbers} | {'**better**' * better} |")
+    return "\n".join(lines)
+
+
+def _papers(found: Found | None, metric: str) -> str:
+    return "" if found is None or found.papers is None else f"{found.papers:+.{1 if metric == 'dsc' else 2}f}"
+
+
+def details(runs: Sequence[Run], paper: Paper) -> str:
+    """Return the page of every comparison, each listed once."""
+    parts = [
+        "# Every comparison behind the claims",
+        "Mean [95 % interval] and the paper's value. Distances are negated, so that above zero is better. Bold: the "
+        "interval excludes zero. If nothing differed, up to one in forty would be bold by chance on either side.",
+    ]
+    for metric, entry in COMPARED.items():
+        lines = [
+            f"## {entry.head}",
+            "",
+            "| | A-first | the paper's | F-first | the paper's | seeds |",
+            "|---|---:|---:|---:|---:|---|",
+        ]
+        every = {one.what: (claim, one) for claim in claims() if metric in claim.metrics for one in claim.comparisons}
+        for what, (claim, one) in every.items():
+            found = [find([(s, one)] if s in claim.streams else [], runs, metric, paper) for s in STREAMS]
+            cells = [f"{_bold(f, metric)} | {_papers(f, metric)}" for f in found]
+            lines.append(f"| {what} | {' | '.join(cells)} | {min(f.seeds for f in found if f) if any(found) else 0} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _bold(found: Found | None, metric: str) -> str:
+    if found is None:
+        return ""
+    sure = found.seeds >= SEEDS and (found.low > 0 or found.high < 0)
+    return f"**{found.text(metric)}**" if sure else found.text(metric)

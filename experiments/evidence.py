@@ -1,0 +1,188 @@
+"""Write the pages that follow from published runs: our table beside the paper's, and every claim with a verdict.
+
+python -m experiments.evidence results            # writes READMEs, claims.md and REPRODUCIBILITY.md's tables
+python -m experiments.evidence results --check    # only lists pages that are out of date; exit code 1 if any is
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+
+from experiments.claims import Paper, beyond, details, read_paper, stream_of, summary
+from experiments.explanations import MAIN, leads
+from experiments.mistakes import in_one_line
+from smg.bench.plan import read_plan, ready
+from smg.evaluation.measures import MEASURES
+from smg.evaluation.metrics import COMPARED
+from smg.report.bench_tables import REFERENCE
+from smg.report.paired import paired_differences, to_markdown
+from smg.report.runs import Run, find_runs
+from smg.report.table import Cell, cells, columns, paper_tables
+
+MADE = "<!-- {0}: made by experiments.evidence -->", "<!-- end of {0} -->"
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def beside_the_paper(runs: Sequence[Run], paper: Paper) -> str:
+    """Return our table, mean ± standard deviation over seeds, with the paper's numbers below ours."""
+    parts = []
+    for stream in dict.fromkeys(stream_of(run) for run in runs):
+        (table,) = paper_tables([run for run in runs if stream_of(run) == stream])
+        heads = columns()
+        compared = set(table.seeds.values())
+        fair = len(compared) == 1 and len(compared.pop()) > 1  # bold type only where all rows have the same seeds
+        lines = [f"**{stream}**: {table.stream.replace('|', 'unseen')}", ""]
+        lines += ["| | seeds | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
+        for name, row in table.rows.items():
+            seeds = ", ".join(map(str, table.seeds[name]))
+            keys = [(stream, name, metric, measure) for metric in COMPARED for measure in MEASURES]
+            theirs = [f"<br>({paper[key]:.2f})" if key in paper else "" for key in keys]
+            ours = [_shown(cell, digits, fair) for cell, digits in cells(row)]
+            lines.append(f"| {name} | {seeds} | " + " | ".join(map("".join, zip(ours, theirs, strict=True))) + " |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _shown(cell: Cell, digits: int, fair: bool) -> str:
+    return f"**{cell.text(digits=digits)}**" if cell.best and fair else cell.text(digits=digits)
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+BESIDE = {  # prostate-lite's methods that are shown in another bench's table, and the suffix of their names there
+    "prostate-lite-ablations": (("jm", "c-meta", "g-meta", "sga", "sga+c"), ""),
+    "prostate-lite-aug": (("jm", "sga+c"), " plain"),
+}
+FOLDERS = (
+    "The table is also here as [CSV](table.csv) and [LaTeX](table.tex). Each run's folder has its numbers, subject by "
+    "subject, its split, and its `run.yaml`. The first command below draws the bench's curves and matrices; the second "
+    "runs one run again and compares every number:"
+)
+
+
+def bench_page(bench: Path, paper: Paper) -> str:
+    """Return the text of a bench's README."""
+    runs = find_runs([bench])
+    made, count, part = runs[0].results["versions"], len(runs), runs[0].results["part"]
+    example = runs[-1].folder.relative_to(bench)
+    source = bench.name if bench.name in ready() else f"experiments/{bench.name}.yaml"
+    plan = source if source in ready() else str(Path(__file__).parent.parent / source)
+    planned = len(read_plan(plan).runs())
+    vectors = sorted({run.results["versions"]["cpu"] for run in runs if "cpu" in run.results["versions"]})
+    about = [
+        *([] if source in ready() else [asked_in(Path(plan))]),
+        f"{'All' if count == planned else f'{count} of the'} {planned} runs of `smg bench {source} --data DIR "
+        f"--threads {made['threads']}`, torch {', '.join([made['torch'], *vectors])}, measured on the {part} parts.",
+        "Mean ± standard deviation over seeds; the best mean of a column is bold if all rows have the same seeds.",
+    ]
+    differences = ""
+    if bench.name in BESIDE:
+        names, word = BESIDE[bench.name]
+        main = find_runs([bench.with_name(MAIN)])
+        seeds = {run.seed for run in runs}
+        runs = [renamed(run, run.name + word) for run in main if run.name in names and run.seed in seeds] + runs
+        reference = REFERENCE + word
+        apart = to_markdown(paired_differences(runs, reference), reference).strip()
+        differences = f"Differences to `{reference}`, paired over subjects and seeds:\n\n{apart}\n\n"
+        if chosen_by := [run for run in map(on_validation, runs) if run]:
+            differences += f"The same runs on the validation parts:\n\n{beside_the_paper(chosen_by, {})}\n\n"
+        about.append(f"{', '.join(f'`{name}{word}`' for name in names)} are prostate-lite's, of the same seeds.")
+    elif bench.name == MAIN:
+        about += [
+            "The paper's own numbers, of six sites at 384 x 384, are in brackets.",
+            "`pooled` and `per-site` are references, not ranked.",
+            "[claims.md](claims.md) has the paper's claims. There, FM is over all subjects of the held-out site, and "
+            "not only over its test part as here; and the intervals are narrower, since the variance is pooled over "
+            "the methods with replay.",
+        ]
+    if (bench / "differences.md").exists() and not differences:
+        about.append(
+            f"[differences.md](differences.md) has the differences to `{REFERENCE}`, paired over subjects and seeds, "
+            "with 95 % intervals by each pair's own seeds: they say more than bold type."
+        )
+    return f"""# {bench.name}
+
+{wrapped(" ".join(about))}
+
+{beside_the_paper(runs, paper if bench.name == MAIN else {})}
+
+{differences}{wrapped(FOLDERS)}
+
+    smg report results/{bench.name} --out report.html
+    python -m experiments.reproduce "results/{bench.name}/{example}" --data DIR
+"""
+
+
+def asked_in(plan: Path) -> str:
+    """Return the question that a bench's file begins with, without the indented commands."""
+    lines = takewhile(lambda line: line.startswith("#"), plan.read_text().splitlines())
+    return " ".join(line.removeprefix("# ") for line in lines if not line.startswith("#   "))
+
+
+def renamed(run: Run, name: str) -> Run:
+    return replace(run, results=run.results | {"name": name})
+
+
+def on_validation(run: Run) -> Run | None:
+    """Return the run as measured on the validation parts by experiments.afterwards, if it was."""
+    path = run.folder / "validation.json"
+    return renamed(Run(run.folder, json.loads(path.read_text())), run.name) if path.exists() else None
+
+
+def wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
+
+
+def pages(results: Path) -> dict[Path, str]:
+    """Return every file that follows from the runs, with its text."""
+    paper = read_paper(results / "paper.csv")
+    made = {
+        bench.parent / "README.md": bench_page(bench.parent, paper) for bench in sorted(results.glob("*/bench.json"))
+    }
+    runs = find_runs([results / MAIN])
+    made[results / MAIN / "claims.md"] = details(runs, paper)
+    dsc, asd = (summary(runs, paper, metric) for metric in COMPARED)
+    head_asd = "The same by ASD, in mm, negated: above zero is better here, too"
+    folded = f"<details><summary>{head_asd}</summary>\n\n{asd}\n\n</details>"
+    page = results.parent / "REPRODUCIBILITY.md"
+    made[page] = placed_in(page.read_text(), "claims", f"{dsc}\n\n{folded}")
+    if (augmented := results / "prostate-lite-aug").exists():
+        more = [renamed(run, f"{run.name}, augmented") for run in find_runs([augmented])]
+        made[page] = placed_in(made[page], "beyond", beyond(runs, more))
+    made[page] = placed_in(made[page], "explanations", leads(results))
+    return made
+
+
+def placed_in(page: str, what: str, text: str) -> str:
+    """Return the page with a text put in the place that is marked for it."""
+    begin, end = (mark.format(what) for mark in MADE)
+    head, rest = page.split(begin)
+    return f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="the folder of published benches")
+    parser.add_argument("--check", action="store_true", help="write nothing; list what is out of date")
+    options = parser.parse_args()
+    made = pages(options.results)
+    stale = {path: text for path, text in made.items() if not path.exists() or path.read_text() != text}
+    for path, text in stale.items():
+        print(f"{path}: {'out of date' if options.check else 'written'}")
+        if not options.check:
+            path.write_text(text)
+    sys.exit(bool(stale) and options.check)
+
+
+if __name__ == "__main__":
+    with in_one_line():
+        main()

@@ -1,0 +1,35 @@
+"""Print results as text: tables for a reader, JSON for a script."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+PIPE_WIDTH = 200  # columns of a table that no terminal shows
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table to standard output: the first column to the left, the others to the right."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD if sys.stdout.isatty() else box.ASCII2,
+        header_style="bold",
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+    )
+    for number, column in enumerate(columns):
+        # On a narrow terminal a cell folds; nothing is cut away.
+        table.add_column(Text(column), justify="left" if number == 0 else "right", no_wrap=number == 0, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # as Text: rich would read a[T][s] as markup
+    Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
+
+
+def print_json(value: object) -> None:
+    """Print a value to standard output as indented JSON."""
+    print(json.dumps(value, indent=2))
