@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from smg.cores import cores
 from smg.errors import SmgError
 from smg.evaluation.predict import mask_of, scores_and_moments
 from smg.learner.config import LearnerConfig
@@ -62,7 +62,7 @@ class Predictor:
         A scan of several channels is given as the files of all, and goes by the first one's name. Only one pass of the
         network goes on at a time, in the thread that asks; the rest happens while it computes.
         """
-        threads = min(AT_A_TIME, os.cpu_count() or 1)
+        threads = min(AT_A_TIME, cores())
         with ThreadPoolExecutor(threads) as pool:
             ahead: deque[tuple[Path, Future[Slices]]] = deque()
             behind: deque[tuple[Path, Future[Prediction]]] = deque()

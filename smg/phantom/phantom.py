@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from smg.cores import cores
 from smg.errors import SmgError
 from smg.files import write_json
 from smg.phantom.anatomy import DIFFUSION, Pelvis, Scene, depict, spin_echo
@@ -205,7 +205,7 @@ def write_phantom_sites(
         description = out / protocol.letter / "dataset.json"
         write_description(description, CHANNELS[:channels], labels, min(limit, protocol.subjects))
     jobs = [(out, seed, p.letter, subject, channels) for p in sites for subject in range(min(limit, p.subjects))]
-    workers = min(workers or os.cpu_count() or 1, len(jobs))
+    workers = min(workers or cores(), len(jobs))
     report = progress or (lambda subject: None)
     if workers <= 1:
         for job in jobs:

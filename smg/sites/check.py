@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from smg.cores import cores
 from smg.errors import SmgError
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
@@ -215,12 +215,12 @@ def on_all_cores(do: Callable[[One], Other], items: Iterable[One]) -> Iterator[O
 
     Threads are enough: unpacking, hashing and numpy release the interpreter lock.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(cores) as pool:
+    threads = cores()
+    with ThreadPoolExecutor(threads) as pool:
         ahead: deque[Future[Other]] = deque()
         for item in items:
             ahead.append(pool.submit(do, item))
-            if len(ahead) > 2 * cores:
+            if len(ahead) > 2 * threads:
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
