@@ -111,13 +111,13 @@ def main() -> None:
     data = Path(arguments.data) if arguments.data else None
     figures: dict[str, dict[str, float]] = {}
     for width in (8, 32):
-        figures[f"width {width}"] = told = beyond_the_network(width, arguments.repeats)
-        print(f"384 x 384 x 24, width {width}: network {told['network_seconds']:.2f} CPU s, the rest "
-              f"{told['rest_seconds']:.3f}: {100 * told['rest_over_network']:.1f} %")  # fmt: skip
-    figures["surface distance"] = told = against_others(masks_of(data), arguments.repeats)
-    print(f"surface distance of {'real' if data else 'made-up'} masks: {told['ours_ms']:.1f} ms; MONAI takes "
-          f"{told['monai_over_ours']:.1f} times as long, MedPy {told['medpy_over_ours']:.1f}; "
-          f"they differ by at most {told['largest_disagreement_mm']:.1e} mm")  # fmt: skip
+        figures[f"width {width}"] = measured = beyond_the_network(width, arguments.repeats)
+        print(f"384 x 384 x 24, width {width}: network {measured['network_seconds']:.2f} CPU s, the rest "
+              f"{measured['rest_seconds']:.3f}: {100 * measured['rest_over_network']:.1f} %")  # fmt: skip
+    figures["surface distance"] = measured = against_others(masks_of(data), arguments.repeats)
+    print(f"surface distance of {'real' if data else 'made-up'} masks: {measured['ours_ms']:.1f} ms; MONAI takes "
+          f"{measured['monai_over_ours']:.1f} times as long, MedPy {measured['medpy_over_ours']:.1f}; "
+          f"they differ by at most {measured['largest_disagreement_mm']:.1e} mm")  # fmt: skip
     if arguments.json:
         print(json.dumps(figures))
 

@@ -137,12 +137,12 @@ def main() -> None:
         print(
             f"peak memory: {few:.0f} MiB with {FEW} scans, {many:.0f} with {MANY} (ratio {many / few:.2f})", flush=True
         )
-        told = beside_the_network(folder, arguments.scans, arguments.repeats)
+        costs = beside_the_network(folder, arguments.scans, arguments.repeats)
     shape = f"{SIZE} x {SIZE} x {SLICES}, width {arguments.width}"
-    print(f"{shape}: the network {told['network_seconds']:.2f} CPU s a scan, predict {told['predict_seconds']:.2f}: "
-          f"{100 * (told['predict_over_network'] - 1):+.1f} %")  # fmt: skip
+    print(f"{shape}: the network {costs['network_seconds']:.2f} CPU s a scan, predict {costs['predict_seconds']:.2f}: "
+          f"{100 * (costs['predict_over_network'] - 1):+.1f} %")  # fmt: skip
     if arguments.json:
-        print(json.dumps(told | {f"{FEW} scans": few, f"{MANY} scans": many, "memory_ratio": many / few}))
+        print(json.dumps(costs | {f"{FEW} scans": few, f"{MANY} scans": many, "memory_ratio": many / few}))
 
 
 if __name__ == "__main__":

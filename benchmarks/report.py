@@ -46,7 +46,7 @@ def main() -> None:
         figures = timed_figures()
         start, cpu = time.perf_counter(), time.process_time()
         written = page.write_report([bench], Path(folder, "report.html"))
-        told = {
+        costs = {
             "runs": written.runs,
             "seconds": time.perf_counter() - start,
             "cpu_seconds": time.process_time() - cpu,
@@ -54,10 +54,11 @@ def main() -> None:
             "figure_seconds": sum(figures),
             "megabytes": written.page.stat().st_size / 1e6,
         }
-    print(f"{told['runs']} runs: {told['seconds']:.1f} s ({told['cpu_seconds']:.1f} CPU s), of which {told['figures']} "
-          f"figures {told['figure_seconds']:.1f} s; the page has {told['megabytes']:.2f} MB")  # fmt: skip
+    took = f"{costs['seconds']:.1f} s ({costs['cpu_seconds']:.1f} CPU s)"
+    drawn = f"{costs['figures']} figures {costs['figure_seconds']:.1f} s"
+    print(f"{costs['runs']} runs: {took}, of which {drawn}; the page has {costs['megabytes']:.2f} MB")
     if arguments.json:
-        print(json.dumps(told))
+        print(json.dumps(costs))
 
 
 if __name__ == "__main__":

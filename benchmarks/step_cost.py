@@ -262,8 +262,10 @@ def memory_of(size: int, width: int) -> dict[str, float]:
     peaks = {}
     for name in TIMED:
         command = [sys.executable, __file__, "--peak", name, str(size), str(width)]
-        told = subprocess.run(command, env=os.environ | {"SMG_MALLOC": "0"}, capture_output=True, check=True, text=True)
-        peaks[name] = float(told.stdout)
+        measured = subprocess.run(
+            command, env=os.environ | {"SMG_MALLOC": "0"}, capture_output=True, check=True, text=True
+        )
+        peaks[name] = float(measured.stdout)
     return peaks
 
 
