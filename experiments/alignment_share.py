@@ -22,13 +22,13 @@ import torch
 from torch import Tensor
 
 from experiments.mistakes import in_one_line
-from smg.bench.plan import read_plan
 from smg.gradients.oracle import Gradient
 from smg.learner.configure import configuration
 from smg.learner.stream import Stream
 from smg.methods import register
 from smg.methods.sga import SGA
 from smg.prepare.batches import Iteration
+from smg.settings_file import read_settings
 from smg.sites.layouts import find_sites
 
 VARIANTS = (
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=500, help="iterations of each round; default 500")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    sites, settings = find_sites(options.data), read_plan("prostate-lite").settings
+    sites, settings = find_sites(options.data), read_settings("prostate-lite").settings
     for variant in VARIANTS:
         given = {"method": "sga watched", "options": variant, "iterations": options.iterations}
         config = configuration(settings, given)

@@ -18,13 +18,14 @@ from pathlib import Path
 from experiments.claims import Paper, beyond, details, read_paper, stream_of, summary
 from experiments.explanations import MAIN, leads
 from experiments.mistakes import in_one_line
-from smg.bench.plan import read_plan, ready
+from smg.bench.plan import read_plan
 from smg.evaluation.measures import MEASURES
 from smg.evaluation.metrics import COMPARED
 from smg.report.bench_tables import REFERENCE
 from smg.report.paired import paired_differences, to_markdown
 from smg.report.runs import Run, find_runs
 from smg.report.table import Cell, cells, columns, paper_tables
+from smg.settings_file import ready
 
 MADE = "<!-- {0}: made by experiments.evidence -->", "<!-- end of {0} -->"
 

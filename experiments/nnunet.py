@@ -11,7 +11,7 @@ training parts of all learned sites pooled: what a user would do who may keep ev
   and evaluation count.
 - The plan, where nnU-Net's own cannot take 1500 steps in that time: a smaller patch, batch and network. It is printed.
 - The scores. `smg.evaluation` on the scan's own grid, of the same subjects that the run's results.json has after the
-  last round of the stream; also of those in unseen.json, where `benchmarks/afterwards.py` has made one.
+  last round of the stream; also of those in unseen.json, where `experiments.afterwards` has made one.
 
 The first call installs nnU-Net into the user's cache folder. The result goes to nnunet.json in the run's folder;
 converted scans go to a temporary folder (TMPDIR), removed at the end.

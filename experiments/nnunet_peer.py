@@ -1,4 +1,4 @@
-"""nnU-Net v2 as `benchmarks/nnunet.py` uses it: installed, given data and a plan, trained for a time, and predicting.
+"""nnU-Net v2 as `experiments.nnunet` uses it: installed, given data and a plan, trained for a time, and predicting.
 
 It is installed without its dependencies into the user's cache folder, and found after our own packages: left to pip, it
 would bring torchvision and gigabytes of GPU libraries, none of which its 2d U-Net imports. The list below is what it

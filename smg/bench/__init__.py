@@ -1,1 +1,1 @@
-"""Comparing methods: a plan of runs, and the worker processes that go through it."""
+"""Comparison of methods: a plan of runs, and the worker processes that carry it out."""

@@ -1,7 +1,7 @@
-"""Worker processes go through a plan: each takes one run at a time, in a process of its own, as `smg run` would.
+"""Carry out a plan in worker processes: each run is a `smg run` in a process of its own.
 
-What is done is not done again, what was under way goes on from its checkpoint, a run that fails is told with its reason
-and the rest is done. A run's process dies with the bench.
+Finished runs are not run again, interrupted ones resume from their checkpoint. A run that fails is reported with its
+reason, and the others continue. A run's process ends with the bench.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from smg.bench.folder import FAILURE, all_of
 from smg.bench.plan import Plan, PlannedRun
+from smg.cores import cores
 from smg.errors import SmgError
 from smg.files import locked, replacing, write_json
 from smg.learner.config import LearnerConfig
@@ -32,7 +33,8 @@ from smg.learner.events import Standing, standing
 
 POLL = 0.5  # seconds between two looks at the workers
 PATIENCE = 15  # seconds a worker has for its last iteration and checkpoint
-Told = Callable[["Bench"], None]
+OnPoll = Callable[["Bench"], None]
+OnFinished = Callable[[PlannedRun, str | None], None]  # the run, and why it failed if it did
 
 
 @dataclass
@@ -43,38 +45,39 @@ class Worker:
     process: subprocess.Popen[bytes]
     errors: IO[bytes]
     begun: float
-    begun_at: float  # share of the run done when this process took it up
-    gpu: str | None = None  # the one it was given, where there are any
+    begun_at: float  # share of the run that was done when this process started
+    gpu: str | None = None  # the GPU it was given, if there are any
     stands: Standing = field(default_factory=Standing)
 
     def seconds_a_run(self) -> float | None:
-        """What the whole run would take at this pace."""
+        """Return the time that the whole run would take at this worker's pace."""
         advanced = self.stands.share - self.begun_at
         return (time.monotonic() - self.begun) / advanced if advanced > 0 else None
 
     def seconds_left(self) -> float | None:
+        """Return the time left for this run, if its pace is known."""
         whole = self.seconds_a_run()
         return None if whole is None else whole * (1 - self.stands.share)
 
 
 @dataclass
 class Bench:
-    """A plan's runs: which are done, under way, failed, and still to come."""
+    """A plan's runs: those done, under way, failed, and still to come."""
 
     plan: Plan
     folder: Path
     data: Path
     workers: int
-    threads: int = 0  # of each worker; 0 for its share of the cores: more only wait for one another
-    options: tuple[str, ...] = ()  # for every run's command
+    threads: int = 0  # CPU threads of each worker; 0: its share of the cores, as more would wait for each other
+    options: tuple[str, ...] = ()  # added to every run's command
     todo: list[PlannedRun] = field(default_factory=list)
     active: list[Worker] = field(default_factory=list)
     done: list[PlannedRun] = field(default_factory=list)
     failed: list[tuple[PlannedRun, str]] = field(default_factory=list)  # with the reason
-    pace: dict[str, float] = field(default_factory=dict)  # method's name -> seconds a run, as seen here
+    pace: dict[str, float] = field(default_factory=dict)  # method's name -> seconds per run, as measured here
 
-    def go(self, told: Told, finished: Callable[[PlannedRun, str | None], None]) -> None:
-        """Every run that is not done; `told` is called all the time, `finished` at each one's end, with its fault."""
+    def go(self, on_poll: OnPoll, on_finished: OnFinished) -> None:
+        """Carry out every run that is not done; `on_poll` is called twice a second, `on_finished` at a run's end."""
         with locked(self.folder):
             for run in self.plan.runs():
                 (self.done if self._is_done(run) else self.todo).append(run)
@@ -85,29 +88,31 @@ class Bench:
                         self.active.append(self._start(self.todo.pop(0)))
                     time.sleep(POLL)
                     for worker in list(self.active):
-                        self._look_at(worker, finished)
-                    told(self)
+                        self._look_at(worker, on_finished)
+                    on_poll(self)
             finally:
                 self._stop()
 
     def _is_done(self, run: PlannedRun) -> bool:
-        """Whether its results are there; those of another run under its name are not taken for them."""
+        """Return whether the run's results are there; results of another run under its name raise an error."""
         folder = run.folder(self.folder)
-        if (told := results_of(folder)) is None:
+        if (results := results_of(folder)) is None:
             return False
         stream = {"order": list(run.stream.order), "unseen": run.stream.unseen}
         try:
-            same = LearnerConfig.model_validate(told["config"]) == run.config and told["stream"] == stream
+            same = LearnerConfig.model_validate(results["config"]) == run.config and results["stream"] == stream
         except (ValidationError, SmgError):  # of another version
             same = False
         if not same:
-            raise SmgError(f"{folder}: holds a run of another configuration; give the method another name, or --out")
+            raise SmgError(
+                f"{folder}: holds a run of another configuration; give the method another name, or give another --out"
+            )
         return True
 
     def _stop(self) -> None:
-        """Let those under way stop after their iteration, with a checkpoint; who does not in time is killed."""
+        """Let every worker stop after its iteration, with a checkpoint; kill one that takes too long."""
         for worker in self.active:
-            worker.process.send_signal(signal.SIGTERM)  # heard even where a shell has its children ignore Ctrl-C
+            worker.process.send_signal(signal.SIGTERM)  # works even if the shell makes its children ignore Ctrl-C
         for worker in self.active:
             try:
                 worker.process.wait(PATIENCE)
@@ -116,7 +121,7 @@ class Bench:
                 worker.process.wait()
 
     def seconds_left(self) -> float | None:
-        """For the whole bench, by the pace of each method's runs; of those not seen yet, by the mean of the others."""
+        """Return the time left for the bench, by the pace of each method; a method not seen yet has the mean pace."""
         if not self.pace:
             return None
         usual = sum(self.pace.values()) / len(self.pace)
@@ -125,9 +130,9 @@ class Bench:
         return max((coming + sum(active)) / self.workers, max(active, default=0.0))
 
     def _claim(self) -> None:
-        """The plan, in the folder; more methods, streams and seeds may join it, but no other settings."""
+        """Write the plan into the folder; methods, streams and seeds may be added later, but not other settings."""
         path = self.folder / "bench.json"
-        told = {"settings": over(self.plan.settings, self.plan.words), "part": self.plan.part}
+        fixed = {"settings": over(self.plan.settings, self.plan.words), "part": self.plan.part}
         streams = [{"name": n, "order": list(s.order), "unseen": s.unseen} for n, s in self.plan.streams.items()]
         methods = [{"name": name, **made} for name, made in self.plan.methods.items()]
         seeds = set(self.plan.seeds or (0,))
@@ -135,7 +140,7 @@ class Bench:
         runs = list(now)
         if path.exists():
             before = json.loads(path.read_text())
-            for key, value in told.items():
+            for key, value in fixed.items():
                 if before[key] != value:
                     raise SmgError(f"{self.folder}: holds a bench with other {key}; give another --out")
             streams = self._joined("stream", before["streams"], streams)
@@ -143,17 +148,17 @@ class Bench:
             seeds |= set(before["seeds"])
             runs += [run for run in before.get("runs", all_of(before)) if run not in runs]
         write_json(
-            path, told | {"streams": streams, "methods": methods, "seeds": sorted(seeds), "runs": runs, "now": now}
+            path, fixed | {"streams": streams, "methods": methods, "seeds": sorted(seeds), "runs": runs, "now": now}
         )
 
     def _joined(self, what: str, before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Both, in the order they came; one name has one meaning."""
+        """Return both lists as one, in the order they came; a name must mean the same in both."""
         known = {one["name"]: one for one in before}
         for one in now:
             if known.setdefault(one["name"], one) != one:
                 raise SmgError(
-                    f"{self.folder}: holds a {what} called {one['name']!r} that is another; "
-                    f"give this one another name, or another --out"
+                    f"{self.folder}: holds another {what} called {one['name']!r}; "
+                    f"give this one another name, or give another --out"
                 )
         return list(known.values())
 
@@ -162,7 +167,7 @@ class Bench:
         with replacing(folder / "run.yaml") as temporary:
             temporary.write_text(run.as_file())
         (folder / FAILURE).unlink(missing_ok=True)
-        threads = self.threads or _asked_for() or max(1, cores() // self.workers)
+        threads = self.threads or _openmp_threads() or max(1, cores() // self.workers)
         command = [sys.executable, "-m", "smg", "run", "--quiet", str(folder / "run.yaml")]
         command += ["--data", str(self.data), "--out", str(folder), "--threads", str(threads), *self.options]
         gpu = self._free_gpu()
@@ -172,7 +177,7 @@ class Bench:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            start_new_session=True,  # a terminal's Ctrl-C is for the bench, which passes it on, once
+            start_new_session=True,  # a terminal's Ctrl-C goes to the bench alone, which passes it on once
             preexec_fn=_die_with_parent,
             env=None if gpu is None else os.environ | {"CUDA_VISIBLE_DEVICES": gpu},
         )
@@ -180,7 +185,7 @@ class Bench:
         return Worker(run, process, errors, time.monotonic(), stands.share, gpu, stands)
 
     def _free_gpu(self) -> str | None:
-        """The one that the fewest workers have."""
+        """Return the GPU that the fewest workers use."""
         taken = [worker.gpu for worker in self.active]
         return min(gpus(), key=taken.count, default=None)
 
@@ -188,7 +193,8 @@ class Bench:
         rounds = len(run.stream.sites)
         return standing(run.folder(self.folder), rounds, run.config.iterations)
 
-    def _look_at(self, worker: Worker, finished: Callable[[PlannedRun, str | None], None]) -> None:
+    def _look_at(self, worker: Worker, on_finished: OnFinished) -> None:
+        """Note how far a worker has come, and whether it has ended."""
         worker.stands = self._stands(worker.run)
         code = worker.process.poll()
         if not code and (pace := worker.seconds_a_run()) is not None:
@@ -201,42 +207,37 @@ class Bench:
             self.done.append(worker.run)
         else:
             self.failed.append((worker.run, fault))
-        finished(worker.run, fault)
+        on_finished(worker.run, fault)
 
     def _fault(self, worker: Worker, code: int) -> str:
-        """The last line a failed process said; everything it said is in the run's folder."""
+        """Return the last line a failed process printed; everything it printed is kept in the run's folder."""
         worker.errors.seek(0)
-        said = worker.errors.read().decode(errors="replace").strip()
-        (worker.run.folder(self.folder) / FAILURE).write_text(said + "\n")
+        printed = worker.errors.read().decode(errors="replace").strip()
+        (worker.run.folder(self.folder) / FAILURE).write_text(printed + "\n")
         if code < 0:
             name = signal.Signals(-code).name
             return f"killed by {name}" + (" (too little memory?)" if name == "SIGKILL" else "")
-        return said.splitlines()[-1].removeprefix("smg: ") if said else f"exit {code}"
+        return printed.splitlines()[-1].removeprefix("smg: ") if printed else f"exit {code}"
 
 
 def results_of(folder: Path) -> dict[str, Any] | None:
-    """A finished run's results."""
+    """Return a finished run's results, or None if it has not finished."""
     path = folder / "results.json"
     if not path.exists():
         return None
-    told: dict[str, Any] = json.loads(path.read_text())
-    return told
+    results: dict[str, Any] = json.loads(path.read_text())
+    return results
 
 
-def _asked_for() -> int:
-    """The threads that OpenMP's own variable names, if it does."""
+def _openmp_threads() -> int:
+    """Return the number of threads that OMP_NUM_THREADS sets, or 0."""
     word = os.environ.get("OMP_NUM_THREADS", "")
     return int(word) if word.isdigit() else 0
 
 
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @cache
 def gpus() -> tuple[str, ...]:
-    """Those this process may use, by the names that CUDA_VISIBLE_DEVICES has for them."""
+    """Return the GPUs this process may use, by their names in CUDA_VISIBLE_DEVICES."""
     import torch
 
     count, named = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -244,7 +245,7 @@ def gpus() -> tuple[str, ...]:
 
 
 def _die_with_parent() -> None:
-    """On Linux the system ends a run whose bench is gone, however it went; elsewhere it goes on alone."""
+    """Ask Linux to end this process when its bench ends, however it ends; elsewhere the run continues alone."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The commands: parse, call, print. The work is done elsewhere, and imported only by the command that needs it."""
+"""The commands: parse, call, print. A command imports the packages that do its work only when it runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from smg.cli import model, past, runs, sites, terminal
 from smg.cli.demo import demo
 from smg.cli.export import card, export
 from smg.cli.job import one_voice, processes, together
-from smg.cli.options import speaking
+from smg.cli.list_settings import settings
+from smg.cli.options import with_loudness
 from smg.cli.plan import plan
 from smg.cli.predict import predict
 from smg.cli.report import report
-from smg.cli.settings import settings
 from smg.cli.watch import watch
 from smg.errors import Misuse, SmgError, Stopped, validation_line
 
@@ -35,21 +35,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Learn to segment at one hospital after another, without forgetting, and work at the next one too.",
 )
-app.command()(speaking(demo))
-app.command()(speaking(plan))
-app.command()(speaking(together(model.learn)))
-app.command()(speaking(model.evaluate))
-app.command()(speaking(predict))
-app.command()(speaking(export))
-app.command()(speaking(card))
-app.command()(speaking(past.history))
-app.command()(speaking(past.rollback))
-app.command()(speaking(past.accept))
-app.command()(speaking(together(runs.run)))
-app.command()(speaking(runs.bench))
-app.command()(speaking(watch))
-app.command()(speaking(report))
-app.command()(speaking(settings))
+app.command()(with_loudness(demo))
+app.command()(with_loudness(plan))
+app.command()(with_loudness(together(model.learn)))
+app.command()(with_loudness(model.evaluate))
+app.command()(with_loudness(predict))
+app.command()(with_loudness(export))
+app.command()(with_loudness(card))
+app.command()(with_loudness(past.history))
+app.command()(with_loudness(past.rollback))
+app.command()(with_loudness(past.accept))
+app.command()(with_loudness(together(runs.run)))
+app.command()(with_loudness(runs.bench))
+app.command()(with_loudness(watch))
+app.command()(with_loudness(report))
+app.command()(with_loudness(settings))
 app.add_typer(past.replay, name="replay")
 app.add_typer(sites.app, name="sites")
 
@@ -69,12 +69,12 @@ def _options(
 ) -> None:
     if processes() > 1 and context.invoked_subcommand not in TOGETHER:
         raise Misuse(
-            f"{context.invoked_subcommand} is work for one process; under torchrun only learn and run share theirs"
+            f"{context.invoked_subcommand} runs in one process; start it without torchrun (only learn and run use it)"
         )
 
 
 def main() -> None:
-    """Run a command; a user's mistake is one line on standard error and exit 1."""
+    """Run a command; a user's mistake is one line on standard error, and exit 1."""
     terminal.set_loudness(0)
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     try:
@@ -94,7 +94,7 @@ def main() -> None:
         if not isinstance(error, ValidationError):
             raise
         _fail(validation_line(error))
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does: nothing is wrong
+    except BrokenPipeError:  # the reader of the output has ended, as `head` does: this is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -104,11 +104,11 @@ def main() -> None:
 
 
 def _as_ctrl_c(_signal: int, frame: FrameType | None) -> None:
-    """A scheduler or `docker stop` asks as Ctrl-C does: what is under way leaves its checkpoint."""
-    asked = signal.getsignal(signal.SIGINT)
-    if not callable(asked):
+    """Handle SIGTERM, from a scheduler or `docker stop`, as Ctrl-C: training stops with a checkpoint."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
         raise KeyboardInterrupt
-    asked(signal.SIGINT, frame)
+    handler(signal.SIGINT, frame)
 
 
 def _fail(message: str, code: int = 1) -> None:

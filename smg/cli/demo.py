@@ -1,4 +1,4 @@
-"""`smg demo`: the main job, on phantom sites, with no data of your own."""
+"""`smg demo`: compare two methods on phantom sites, without any data of the user."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from smg.cli.terminal import say
 if TYPE_CHECKING:
     from smg.report.runs import Run
 
-SUBJECTS = 12  # a site: of fewer, too few are left to test with
-SEEDS = 2  # runs of each method, with other first weights and other test subjects
+SUBJECTS = 12  # per site: with fewer, the test parts are too small
+SEEDS = 2  # runs of each method, with different first weights and test subjects
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Another seed: other patients, other first weights.", min=0)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of the phantoms and of the first weights.", min=0)] = 0,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads of each run; changes rounding. [default: its share]", min=1)
+        int | None,
+        typer.Option(help="CPU threads of each run; changes rounding. [default: its share of the cores]", min=1),
     ] = None,
 ) -> None:
-    """Compare fine-tuning with SGA(+c) on small phantom hospitals that come one after another; draw what each lost.
+    """Compare fine-tuning with SGA(+c) on a stream of small phantom hospitals, and draw what each has forgotten.
 
     Example: `smg demo --out demo`
     """
     from smg.bench.plan import read_plan
-    from smg.bench.workers import Bench, cores
+    from smg.bench.workers import Bench
     from smg.cli.runs import go_through
     from smg.cli.sites import make_phantoms
+    from smg.cores import cores
     from smg.report.demo import draw_demo
     from smg.report.page import write_report
     from smg.report.runs import find_runs
@@ -42,7 +44,7 @@ def demo(
     (stream,) = plan.streams.values()
     make_phantoms(out / "sites", small=True, seed=seed, letters=[*stream.order, str(stream.unseen)], subjects=SUBJECTS)
     draw_sites(find_sites(out / "sites").values(), out / "sites.png", plain_tiles(Labels()), subjects=6)
-    say(f"hospitals come in the order {' '.join(stream.order)}; {stream.unseen} is never seen")
+    say(f"order of the hospitals: {' '.join(stream.order)}; held out: {stream.unseen}")
     work = Bench(plan, out / "runs", out / "sites", min(cores(), len(plan.methods)), threads or 0)
     go_through(work)
     if work.failed:
@@ -51,11 +53,11 @@ def demo(
     draw_demo(runs, out / "sites", out / "demo.png")
     print("\n".join(sentences(runs)))
     write_report([out / "runs"], out / "report.html", pictures=True, data=out / "sites", say=say)
-    print(f"The picture: {out / 'demo.png'}. All of it: {out / 'report.html'}")
+    print(f"The picture: {out / 'demo.png'}. The full report: {out / 'report.html'}")
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """Return what happened, a line a method and one more: means over seeds, and no judgement."""
+    """Return the results as text: one line for each method and one for the held-out hospital; means over seeds."""
     from smg.report.demo import by_method, lost, mean_dsc
 
     order, unseen = runs[0].results["stream"]["order"], runs[0].results["stream"]["unseen"]
@@ -69,4 +71,7 @@ def sentences(runs: list[Run]) -> list[str]:
         lines.append(f"{name}: {course}: {lost(then, now)}{means}.")
     there = ", ".join(f"{name} {100 * mean_dsc(of, order[-1], unseen):.1f} %" for name, of in methods.items())
     seeds = len({run.seed for run in runs})
-    return [*lines, f"On {unseen}, which neither had seen: {there}.{f' Means over {seeds} seeds.' * (seeds > 1)}"]
+    return [
+        *lines,
+        f"On {unseen}, the held-out hospital: {there}.{f' Means over {seeds} seeds.' * (seeds > 1)}",
+    ]

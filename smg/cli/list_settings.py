@@ -1,4 +1,4 @@
-"""`smg settings`: every setting there is, with its default."""
+"""`smg settings`: list every setting with its default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from smg.report.text import print_json
 
 
 def settings(as_json: Json = False) -> None:
-    """List every setting that `--set KEY=VALUE` and a YAML file take, its default, and what it does.
+    """List every setting for `--set KEY=VALUE` and YAML files, with its default and its meaning.
 
     Example: `smg settings`
     """

@@ -1,4 +1,4 @@
-"""The engineer's commands that teach a model a site and measure it there."""
+"""The commands that let a model learn a site and that evaluate it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from smg.cli.options import (
     worded,
 )
 from smg.cli.past import mean_dsc
-from smg.cli.terminal import Teller, detail, measuring, progress, say
+from smg.cli.terminal import TrainingProgress, detail, progress, say, subject_progress
 from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
 
@@ -34,32 +34,41 @@ if TYPE_CHECKING:
     from smg.sites.site import Site
     from smg.sites.split import Split
 
-FEW = 3  # subjects, of which some part would be empty
-HELD = 3  # exit code of a round that harmed an earlier site
-MINUTES = 60.0  # a round, of a model that is planned
+FEW = 3  # with fewer subjects some part is empty
+HELD = 3  # exit code of a round that made an earlier site worse
+MINUTES = 60.0  # of a round, if the model is planned
 
-SiteName = Annotated[str | None, typer.Option("--site", help="Which site, where the folder holds several.")]
+SiteName = Annotated[
+    str | None, typer.Option("--site", metavar="NAME", help="Site to learn, if the folder holds several.")
+]
 Called = Annotated[
     str | None,
-    typer.Option("--as", metavar="NAME", help="The site's name, where its folder's is another's or says nothing."),
+    typer.Option("--as", metavar="NAME", help="Name of the site in the model. [default: the folder's name]"),
 ]
 SplitFile = Annotated[
     Path | None,
-    typer.Option("--split", help="A split file; subjects are ranked by a hash of seed and case if not given."),
+    typer.Option(
+        "--split", help="Split file (JSON: train, validation and test). [default: by a hash of seed and case]"
+    ),
 ]
 
 
 def learn(
     model: Model,
-    data: Annotated[Path, typer.Argument(metavar="SITE", help="The site's folder, or a CSV file.")],
+    data: Annotated[Path, typer.Argument(metavar="SITE", help="Folder of the site, or a CSV file.")],
     method: Annotated[
         str | None,
-        typer.Option(help="The method of this round; `sga+c` for a new model.", autocompletion=methods_by_prefix),
+        typer.Option(
+            help="Method of this round. [default: the model's last one; `sga+c` for a new model]",
+            autocompletion=methods_by_prefix,
+        ),
     ] = None,
     iterations: Iterations = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Minutes a round, for which a new model without --config is planned. [default: 60]", min=0.1),
+        typer.Option(
+            help="Training time of a round in minutes, to plan a new model without --config. [default: 60]", min=0.1
+        ),
     ] = None,
     start: Annotated[
         str | None,
@@ -78,23 +87,25 @@ def learn(
     split: SplitFile = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Points of DSC that an earlier site may lose before a round is held. [default: 5]"),
+        typer.Option(help="Points of DSC that an earlier site may lose; beyond it the round is held. [default: 5]"),
     ] = None,
     guard: Annotated[
         Path | None,
-        typer.Option(help="Sites learned before, with scans kept apart that judge the round. [default: sentinels]"),
+        typer.Option(
+            help="Folder of sites learned before, with scans kept apart that judge the round. [default: sentinels]"
+        ),
     ] = None,
     unguarded: Annotated[
-        bool, typer.Option("--unguarded", help="Hold no round, whatever it did to earlier sites.")
+        bool, typer.Option("--unguarded", help="Never hold the round, whatever it did to earlier sites.")
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Learn a site that was learned before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Learn a site again that was learned before.")] = False,
     other_preparation: Annotated[
-        bool, typer.Option("--other-preparation", help="Prepare scans otherwise than the model's earlier rounds.")
+        bool, typer.Option("--other-preparation", help="Allow a preparation of scans that differs from earlier rounds.")
     ] = False,
     leave_out: LeaveOut = False,
     as_json: Json = False,
 ) -> None:
-    """Learn a site: the first makes the model, each further one adds a round. Killed, it goes on when run again.
+    """Learn a site: the first one creates the model, each further one adds a round. The same command resumes it.
 
     A new model's settings are planned from its first site and this machine (`smg plan`), unless --config or --set gives
     the input, the network or the number of iterations. `--config paper` has the paper's settings. With --from no plan
@@ -103,7 +114,7 @@ def learn(
     Example: `smg learn model data/RUNMC --minutes 30`
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
-        raise Misuse(f"--tolerance {tolerance:g}: points of DSC, zero or more")
+        raise Misuse(f"--tolerance {tolerance:g}: not a tolerance; give points of DSC, zero or more")
     from smg.sites.layouts import find_sites
 
     found = _site(data, site, called).with_roi(roi or [])
@@ -113,7 +124,7 @@ def learn(
     planned_for = None if configs or start else minutes or MINUTES
     learner = _learner(model, given, other_preparation, found, leave_out, planned_for, start)
     detail(f"settings: {learner.config.model_dump_json()}")
-    with Teller(learner.config.iterations) as told:
+    with TrainingProgress(learner.config.iterations) as on_step:
         record = learner.learn(
             found,
             split=parts,
@@ -122,7 +133,7 @@ def learn(
             tolerance=tolerance,
             unguarded=unguarded,
             held_out=held_out,
-            on_step=told,
+            on_step=on_step,
             say=say,
         )
     if as_json:
@@ -132,8 +143,8 @@ def learn(
     if record["held"]:
         held = record["round"]
         print(
-            f"round {held} is held: {'; '.join(record['guard']['reasons'])}. The model is as it was. "
-            f"`smg accept {model} {held}` takes the round; to leave it, do nothing",
+            f"round {held} is held: {'; '.join(record['guard']['reasons'])}. The model has not changed. "
+            f"To use the round anyway: `smg accept {model} {held}`; to leave it, do nothing",
             file=sys.stderr,
         )
         raise typer.Exit(HELD)
@@ -141,27 +152,28 @@ def learn(
 
 def evaluate(
     model: Model,
-    data: Annotated[list[Path], typer.Argument(metavar="SITE...", help="Sites' folders, or CSV files.")],
-    part: Annotated[str, typer.Option(help="`test`, `validation`, `train` or `all` of a site.")] = "test",
+    data: Annotated[list[Path], typer.Argument(metavar="SITE...", help="Folders of sites, or CSV files.")],
+    part: Annotated[str, typer.Option(help="Part of a site: `test`, `validation`, `train` or `all`.")] = "test",
     as_csv: Annotated[
-        Path | None, typer.Option("--csv", help="Also write every subject's numbers to this file.")
+        Path | None, typer.Option("--csv", help="CSV file to write every subject's numbers to. [default: none]")
     ] = None,
     called: Annotated[
-        list[str] | None, typer.Option("--as", metavar="NAME", help="The sites' names, one for each, in their order.")
+        list[str] | None,
+        typer.Option("--as", metavar="NAME", help="Names of the sites, one for each. [default: the folders' names]"),
     ] = None,
     roi: Roi = None,
     split: SplitFile = None,
     leave_out: LeaveOut = False,
     as_json: Json = False,
 ) -> None:
-    """Measure the model on sites, each scan on its own grid, and name the worst cases.
+    """Evaluate the model on sites, each scan on its own grid, and list the worst cases.
 
     Example: `smg evaluate model data/RUNMC data/HK --part all`
     """
     from smg.learner.learner import Learner
 
     if part not in ("train", "validation", "test", "all"):
-        raise Misuse(f"--part {part}: it is train, validation, test or all")
+        raise Misuse(f"--part {part}: no such part; give train, validation, test or all")
     if as_csv:
         ending_in(as_csv, ".csv")
     learner = Learner(model)
@@ -169,20 +181,20 @@ def evaluate(
     rows = []
     for found, parts in sites:
         prepare(found, learner.config, leave_out)
-        with measuring() as told:
-            evaluated = learner.evaluate(found, part, parts, leave_out, on_subject=told)
+        with subject_progress() as on_subject:
+            evaluated = learner.evaluate(found, part, parts, leave_out, on_subject=on_subject)
         rows += [{"site": found.name, **row.as_json()} for row in evaluated]
     if not rows:
-        raise SmgError(f"no subject in the {part} part; --part all takes every one")
+        raise SmgError(f"no subject in the {part} part; --part all evaluates every subject")
     if as_json:
         print_json(rows)
     else:
         _print_evaluation(rows)
-    if as_csv:  # last: should it fail, the numbers have been seen
+    if as_csv:  # at the end: if it fails, the numbers have been printed
         _write_csv(as_csv, rows)
 
 
-# --- on the way -------------------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def _learner(
@@ -194,7 +206,7 @@ def _learner(
     minutes: float | None,
     start: str | None,
 ) -> Learner:
-    """Open the model, with any change asked for, or make a new one, once the site's scans have proved sound."""
+    """Open the model with the settings given, or create it once the site's scans have been prepared without faults."""
     from smg.cli.plan import planned
     from smg.learner.configure import configuration, laid
     from smg.learner.learner import Learner
@@ -211,7 +223,8 @@ def _learner(
         _prepare(site, learner.config, leave_out)
         return learner
     if model.exists() and not (model.is_dir() and Store(model).abandoned):
-        raise SmgError(f"{model}: exists and holds no model; give a new folder")
+        raise SmgError(f"{model}: exists and is not a model; give a new folder")
+    configuration(*given)  # a mistake in the settings is reported before the scans are looked at
     plan = None
     if minutes is not None and not _says_what_to_train(given):
         plan = planned([site], minutes, leave_out, laid(*given))
@@ -228,15 +241,15 @@ def _learner(
 
 
 def _says_what_to_train(given: list[dict[str, Any]]) -> bool:
-    """Whether settings name an input, a network or an optimiser, which a plan would choose."""
+    """Return whether settings name an input, a network or an optimiser, which a plan would choose."""
     from smg.learner.configure import laid
 
-    whole = laid(*given)
-    preparation = whole.get("preparation") or {}
+    settings = laid(*given)
+    preparation = settings.get("preparation") or {}
     if not isinstance(preparation, dict):
         return True  # a mistake, which the configuration will name
     own = set(preparation) - {"labels", "normalise", "adjacent", "empty_slices"}
-    return bool(own or whole.get("network") or whole.get("optimiser"))
+    return bool(own or settings.get("network") or settings.get("optimiser"))
 
 
 def _given(
@@ -246,11 +259,11 @@ def _given(
     labels: list[str] | None,
     words: list[str] | None,
 ) -> list[dict[str, Any]]:
-    """What the command line says of the settings, later over earlier."""
-    from smg.bench.plan import read_plan
+    """Return the settings that the command line gives, as layers of which a later one wins."""
+    from smg.settings_file import read_settings
     from smg.sites.labels import Labels
 
-    layers = [read_plan(config).layer() for config in configs or []]
+    layers = [read_settings(config).layer() for config in configs or []]
     if method is not None:
         layers.append({"method": method})
     if labels:
@@ -259,38 +272,38 @@ def _given(
 
 
 def prepare(site: Site, config: LearnerConfig, leave_out: bool) -> int:
-    """Into the cache, from which whatever comes takes it; tells of what is left out, and how many there are."""
+    """Prepare a site into the cache, list what is left out, and return the number of subjects prepared."""
     from smg.prepare.site import prepare_site
 
     with progress(f"preparing {site.name}", len(site.subjects)) as advance:
         prepared = prepare_site(site, config.preparation, leave_out, progress=advance)
     whole = {subject.case for subject in site.subjects} | {fault.subject for fault in site.faults}
     if left := sorted(whole - {p.subject.case for p in prepared}):
-        say(f"left out: {', '.join(left)}; `smg sites check` says why")
+        say(f"left out: {', '.join(left)}; run `smg sites check` for the reasons")
     return len(prepared)
 
 
 def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
-    """To be learned."""
+    """Prepare a site to be learned, with a warning if it has very few subjects."""
     count = prepare(site, config, leave_out)
     if count < FEW:
         few = f"{count} subject{'s' * (count != 1)}"
-        say(f"{site.name} has {few}: it is learned, but not every part (train, validation, test) has one")
+        say(f"{site.name} has {few}: it is learned, but some part (train, validation or test) has no subject")
 
 
 def _sites(paths: list[Path], names: list[str]) -> list[Site]:
-    """Every site there, under the names given; two of one name would be told as one."""
+    """Return every site there, under the names given; two sites of one name are refused."""
     from smg.sites.layouts import find_sites
     from smg.sites.split import twice
 
     sites = [site for path in paths for site in find_sites(path).values()]
     if names and len(names) != len(sites):
         there = ", ".join(site.name for site in sites)
-        raise Misuse(f"--as: {len(sites)} sites ({there}) need a name each, not {len(names)}")
+        raise Misuse(f"--as: {len(names)} names for {len(sites)} sites ({there}); give one name for each site")
     if names:
         sites = [_named(site, name) for site, name in zip(sites, names, strict=True)]
     for name in twice(site.name for site in sites):
-        raise Misuse(f"two sites are called {name}; --as NAME, once for each, names them apart")
+        raise Misuse(f"two sites are called {name}; give --as NAME once for each site")
     return sites
 
 
@@ -303,7 +316,7 @@ def _site(path: Path, name: str | None, called: str | None) -> Site:
 
 def _named(site: Site, name: str) -> Site:
     if not name.strip():
-        raise Misuse("--as: a site's name cannot be empty")
+        raise Misuse("--as: the name is empty; give a name")
     return site.called(name.strip())
 
 

@@ -1,4 +1,4 @@
-"""The engineer's commands that look back on a model, and take back what it learned or kept."""
+"""The commands that show a model's history, and undo what it has learned or kept."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Json, Model, speaking
+from smg.cli.options import Json, Model, with_loudness
 from smg.report.text import print_json, print_table
 
 if TYPE_CHECKING:
     from smg.learner.history import History, Round
     from smg.learner.learner import Learner
 
-replay = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="What is kept of each site.")
+replay = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="markdown", help="Show or remove the subjects kept of each site."
+)
 
 
 def history(model: Model, as_json: Json = False) -> None:
-    """List every round of the model, what it did, which is current, and the one under way.
+    """List every round of the model with its results, which round is current, and the one under way.
 
     Example: `smg history model`
     """
@@ -26,8 +28,8 @@ def history(model: Model, as_json: Json = False) -> None:
     past = History(model)
     rounds, under_way = past.rounds(), past.under_way()
     if as_json:
-        told = [_round_as_json(one, past) for one in rounds]
-        whole = {"current": past.current, "origin": past.origin, "rounds": told, "under_way": under_way}
+        records = [_round_as_json(one, past) for one in rounds]
+        whole = {"current": past.current, "origin": past.origin, "rounds": records, "under_way": under_way}
         print_json(whole | {"journal": past.journal})
         return
     print_table(
@@ -44,16 +46,20 @@ def history(model: Model, as_json: Json = False) -> None:
             details = ", ".join(f"{key} {value}" for key, value in event.items() if key not in ("when", "event"))
             print(f"{event['when'][:16]}  {event['event']}: {details}")
     if under_way:
-        state = "under way" if under_way["at_work"] else "stopped; learning the site again goes on with it"
+        state = "under way" if under_way["at_work"] else "stopped; `smg learn` with the same site resumes it"
         of = f" of {under_way['iterations']}" if under_way["iterations"] else ""
         at = f"iteration {under_way['iteration']}{of} at its last checkpoint"
         print(f"round {under_way['round']}, {under_way['site']}: {at}, {state}")
 
 
 def rollback(
-    model: Model, number: Annotated[int, typer.Argument(metavar="ROUND", help="The round to go back to.", min=0)]
+    model: Model,
+    number: Annotated[
+        int,
+        typer.Argument(metavar="ROUND", help="Number of the round to go back to; 0 for the untrained model.", min=0),
+    ],
 ) -> None:
-    """Make an earlier round current. Nothing is deleted: the later rounds stay, and can be gone back to.
+    """Make an earlier round current. Nothing is deleted: the later rounds are kept and can be made current again.
 
     Example: `smg rollback model 2`
     """
@@ -65,9 +71,9 @@ def rollback(
 
 
 def accept(
-    model: Model, number: Annotated[int, typer.Argument(metavar="ROUND", help="The held round.", min=1)]
+    model: Model, number: Annotated[int, typer.Argument(metavar="ROUND", help="Number of the held round.", min=1)]
 ) -> None:
-    """Make a held round current.
+    """Make a round current that `learn` has held back because an earlier site got worse.
 
     Example: `smg accept model 3`
     """
@@ -90,9 +96,9 @@ def _print_known(learner: Learner, number: int) -> None:
 
 
 @replay.command("show", epilog="Example: `smg replay show model`")
-@speaking
+@with_loudness
 def replay_show(model: Model, as_json: Json = False) -> None:
-    """Show how many subjects and bytes of each site are kept, round by round, and what the method remembers."""
+    """List how many subjects and megabytes of each site are kept, for each round, and what its method remembers."""
     from smg.learner.history import History
 
     stored = History(model).stored()
@@ -111,30 +117,27 @@ def replay_show(model: Model, as_json: Json = False) -> None:
 
 
 @replay.command("drop", epilog="Example: `smg replay drop model RUNMC`")
-@speaking
-def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE", help="The site's name.")]) -> None:
-    """Remove a site's exemplars for good, and note it in the history."""
+@with_loudness
+def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE", help="Name of the site.")]) -> None:
+    """Delete a site's exemplars, and note it in the history. This cannot be undone."""
     from smg.learner.learner import Learner
 
     count = Learner(model).drop(site)
-    print(
-        f"{count} exemplars of {site} and its sentinels removed; "
-        "whether later rounds forget it can no longer be measured"
-    )
+    print(f"{count} exemplars of {site} and its sentinels removed; forgetting of this site can no longer be measured")
 
 
-# --- on the way -------------------------------------------------------------------------------------------------------
+# --- rows -------------------------------------------------------------------------------------------------------------
 
 
 def _round_as_json(one: Round, past: History) -> dict[str, Any]:
     keys = ("subjects", "kept", "earlier", "guard", "seconds", "versions")
-    told = {key: one.record.get(key) if one.record else None for key in keys}
+    row = {key: one.record.get(key) if one.record else None for key in keys}
     if one.record:
-        told |= {key: one.record["config"][key] for key in ("method", "iterations")}
-    if one.kept and told["kept"]:
-        told["kept"] = told["kept"] | {one.site: one.kept}  # by now some may have been dropped
+        row |= {key: one.record["config"][key] for key in ("method", "iterations")}
+    if one.kept and row["kept"]:
+        row["kept"] = row["kept"] | {one.site: one.kept}  # some may have been dropped since
     held = past.held(one.record) if one.record else None
-    return {"round": one.number, "parent": one.parent, "site": one.site, **told, "held": held, "damaged": one.fault}
+    return {"round": one.number, "parent": one.parent, "site": one.site, **row, "held": held, "damaged": one.fault}
 
 
 def _history_row(one: Round, past: History) -> tuple[str, ...]:
@@ -158,6 +161,6 @@ def _history_row(one: Round, past: History) -> tuple[str, ...]:
 
 
 def mean_dsc(classes: list[dict[str, dict[str, float]]]) -> str:
-    """Over subjects and classes, in per cent."""
+    """Format the mean DSC over subjects and classes, in per cent."""
     values = [c["dsc"] for subject in classes for c in subject.values()]
     return f"{100 * sum(values) / len(values):.1f}" if values else "-"

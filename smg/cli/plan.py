@@ -1,4 +1,4 @@
-"""`smg plan`: settings from the scans and the machine, written down with their reasons."""
+"""`smg plan`: choose settings from the scans and the machine, and write them with their reasons."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def plan(
-    data: Annotated[list[Path], typer.Argument(metavar="SITE...", help="Sites' folders, or CSV files.")],
-    minutes: Annotated[float, typer.Option(help="Minutes of training a round.", min=0.1)] = 60.0,
+    data: Annotated[list[Path], typer.Argument(metavar="SITE...", help="Folders of sites, or CSV files.")],
+    minutes: Annotated[float, typer.Option(help="Training time of a round, in minutes.", min=0.1)] = 60.0,
     out: Annotated[
-        Path | None, typer.Option(help="The file to write, for `--config`. [default: print it]", dir_okay=False)
+        Path | None, typer.Option(help="YAML file to write, for `--config`. [default: print it]", dir_okay=False)
     ] = None,
     labels: LabelWords = None,
     roi: Roi = None,
     leave_out: LeaveOut = False,
 ) -> None:
-    """Choose settings from the scans and from this machine, and write them down with a reason beside each.
+    """Choose settings from the scans and from this machine, and write them with a reason beside each.
 
     Looks at every scan (pixels, fields of view, where the foreground lies), times real steps of candidate sizes, and
-    takes the largest that makes enough iterations in the minutes a round may take.
+    takes the largest size that allows enough iterations in the time of a round.
 
     Example: `smg plan data/RUNMC --minutes 30 --out plan.yaml`, then `smg learn model data/RUNMC --config plan.yaml`
     """
@@ -48,7 +48,7 @@ def plan(
         print("\n".join(f"# {line}" for line in made.in_short()))
         return
     if out.exists():
-        raise SmgError(f"{out}: is there already; give another name, or remove it")
+        raise SmgError(f"{out}: exists already; give another name, or remove it")
     with replacing(out) as temporary:
         temporary.write_text(made.as_file())
     print("\n".join(made.in_short()))
@@ -56,7 +56,7 @@ def plan(
 
 
 def planned(sites: list[Site], minutes: float, leave_out: bool, given: dict[str, Any]) -> Made:
-    """Look at the scans and the machine, and plan; what is `given` is not chosen."""
+    """Return a plan from the scans and the machine; settings in `given` are kept as they are."""
     from smg.learner.configure import laid
     from smg.planning.facts import look_at
     from smg.planning.plan import make_plan

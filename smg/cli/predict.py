@@ -1,4 +1,4 @@
-"""`smg predict`: masks for scans, and which of them are unlike all that the model has learned."""
+"""`smg predict`: write masks for scans, and mark the scans that are unlike every site learned."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 def predict(
     model: Model,
-    scans: Annotated[list[str], typer.Argument(metavar="SCAN...", help="Scans, folders of scans, or patterns.")],
-    out: Annotated[Path, typer.Option(help="The folder for the masks.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace masks that are there already.")] = False,
+    scans: Annotated[
+        list[str], typer.Argument(metavar="SCAN...", help="Scans, folders of scans, or patterns such as `*.nii.gz`.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder to write the masks into.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace masks that exist already.")] = False,
     forms: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,10 +44,10 @@ def predict(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a mask for each scan, on its own grid and in its format, and tell how far it is from each site learned.
+    """Write a mask for each scan, on its own grid and in its format, and its distance to each site learned.
 
-    A bad file does not stop the others: it is listed at the end, exit 1. A scan unlike every site is marked. Masks that
-    lie beside their scans, as a site's do, are left out.
+    A bad file does not stop the others: it is listed at the end, and the exit code is 1. A scan unlike every site is
+    marked. Masks that lie beside their scans, as in a site's folder, are left out.
 
     Example: `smg predict model scans/*.nii.gz --out masks`
     """
@@ -55,7 +57,7 @@ def predict(
     from smg.sites.scans import apart_from_masks, chosen_series, find_scans, group_channels, mask_files
 
     if out.exists() and not out.is_dir():
-        raise Misuse(f"--out {out}: is a file; give a folder for the masks")
+        raise Misuse(f"--out {out}: is a file; give a folder")
     for form in forms or []:
         if form not in SUFFIXES:
             raise Misuse(f"--as {form}: no such format; give {', '.join(SUFFIXES)}")
@@ -66,9 +68,9 @@ def predict(
     named, faults = find_scans(scans)
     paths, masks = apart_from_masks(named)
     if masks and not paths and not faults:
-        raise SmgError(f"{masks[0]}: is the mask of a scan beside it, as all that were named; name the scans")
+        raise SmgError(f"{masks[0]}: this and every other file named is the mask of a scan beside it; name the scans")
     if masks:
-        say(f"left out {len(masks)} of {len(named)} files, masks that lie beside their scans: {masks[0].name}, ...")
+        say(f"left out {len(masks)} of {len(named)} files, which are masks beside their scans: {masks[0].name}, ...")
     n = predictor.config.preparation.n_channels
     groups, incomplete = group_channels(paths, n)
     paths, files_of = [group[0] for group in groups], {group[0]: group for group in groups}
@@ -100,7 +102,7 @@ def predict(
         masks = list(targets[path].values())
         answers[path] = _row(path, masks[0], made) | ({"masks": [str(mask) for mask in masks]} if forms else {})
         say(f"{number}/{len(targets)}  {', '.join(map(str, masks))}  {made.millilitres:.1f} ml")
-    _tell({path: answers[path] for path in paths}, faults, predictor.familiar, as_json)
+    _print_answers({path: answers[path] for path in paths}, faults, predictor.familiar, as_json)
 
 
 def _or_raise(place: Path | SmgError) -> Path:
@@ -122,14 +124,15 @@ def _codes(words: list[str]) -> dict[str, str]:
 
 
 def _row(path: Path, target: Path, made: Prediction) -> dict[str, Any]:
-    told = {"distances": made.distances, "nearest": made.nearest, "unlike": made.unlike, "error": None}
-    return {"scan": str(path), "mask": str(target), "volume_ml": round(made.millilitres, 3), **told}
+    familiar = {"distances": made.distances, "nearest": made.nearest, "unlike": made.unlike}
+    volume = round(made.millilitres, 3)
+    return {"scan": str(path), "mask": str(target), "volume_ml": volume, **familiar, "error": None}
 
 
-def _tell(
+def _print_answers(
     answers: dict[Path, dict[str, Any] | SmgError], faults: list[SmgError], familiar: Familiar, as_json: bool
 ) -> None:
-    """The results, and last of all what failed."""
+    """Print the results, and what failed at the end; exit with 1 if anything did."""
     rows = [answer for answer in answers.values() if isinstance(answer, dict)]
     failed = {str(path): answer for path, answer in answers.items() if isinstance(answer, SmgError)}
     if as_json:
@@ -158,17 +161,18 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _notes(familiar: Familiar) -> list[str]:
-    """What the numbers mean, and why some are missing."""
+    """Return what the numbers mean, and why some are missing."""
     missing = [site for site, mean in familiar.means.items() if mean is None]
     if len(missing) == len(familiar.means) or familiar.spread is None:
-        return ["distances are not known: the current round measured none (it was learned by an older smg, or from a "
-                "single subject); the next round will"]  # fmt: skip
-    notes = ["distances are in units of what subjects of one site differ by: a new one is at about 1"]
+        return ["distances are not known: the current round has none (an older smg learned it, or it had a single "
+                "subject); the next round will have them"]  # fmt: skip
+    notes = ["distances are in units of the typical difference between subjects of one site: a new subject of a site "
+             "learned is at about 1"]  # fmt: skip
     if familiar.threshold is None:
-        notes.append("no scan can be called unlike the sites learned: that takes two validation subjects")
+        notes.append("no scan is marked as unlike: that needs two validation subjects")
     else:
-        notes.append(f"unlike: over {familiar.threshold:.2f} from every site, farther than validation subjects were "
-                     f"from their own (there were {familiar.validated}); look at its mask first")  # fmt: skip
+        notes.append(f"unlike: more than {familiar.threshold:.2f} from every site, farther than validation subjects "
+                     f"({familiar.validated}) were from their own; check its mask first")  # fmt: skip
     if missing:
-        notes.append(f"no distance to {', '.join(missing)}: nothing of it was kept when the current round was learned")
+        notes.append(f"no distance to {', '.join(missing)}: none of its subjects were kept in the current round")
     return notes

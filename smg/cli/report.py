@@ -1,4 +1,4 @@
-"""`smg report`: runs, a bench or a model as one page that opens offline."""
+"""`smg report`: write one page about runs, a bench or a model, which opens offline."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from smg.report.text import print_json
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, benches or models, in any mixture.")],
-    out: Annotated[Path, typer.Option(help="The page; its figures go beside it.")] = Path("report.html"),
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, benches or models.")],
+    out: Annotated[
+        Path, typer.Option(help="HTML file to write; its figures are written into a folder beside it.")
+    ] = Path("report.html"),
     pictures: Annotated[
-        bool, typer.Option("--pictures", help="Put pictures of patients into the page; needs --data.")
+        bool, typer.Option("--pictures", help="Include pictures of the patients' scans; needs --data.")
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="The sites the runs were made from, for --pictures.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the sites that the runs used; for --pictures.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make one HTML page of runs, a bench or a model: tables, figures, every subject's numbers. It opens offline.
+    """Write one HTML page about runs, a bench or a model: tables, figures, every subject's numbers. It opens offline.
 
     Example: `smg report runs/prostate-lite --out report.html`
     """
@@ -29,11 +31,11 @@ def report(
 
     written = write_report(folders, ending_in(out, ".html", ".htm"), pictures, data, say)
     if as_json:
-        told = {"page": str(written.page), "figures": str(written.figures), "bytes": written.page.stat().st_size}
-        print_json(told | {"runs": written.runs, "models": written.models, "unfinished": written.unfinished})
+        files = {"page": str(written.page), "figures": str(written.figures), "bytes": written.page.stat().st_size}
+        print_json(files | {"runs": written.runs, "models": written.models, "unfinished": written.unfinished})
         return
     size = written.page.stat().st_size / 1e6
     print(f"The page: {written.page} ({size:.1f} MB{', with pictures of patients' if pictures else ''})")
     print(f"Its figures, PNG and PDF: {written.figures}")
     if written.unfinished:
-        print(f"{written.unfinished} runs are not finished and not in it; `smg watch` follows them")
+        print(f"{written.unfinished} unfinished runs are left out; `smg watch` follows them")

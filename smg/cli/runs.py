@@ -1,4 +1,4 @@
-"""The researcher's commands: one run, and a bench of many."""
+"""The commands that compare methods: one run, and a bench of many runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import Configs, Iterations, LeaveOut, Settings, methods_by_prefix, ready_by_prefix, worded
-from smg.cli.terminal import Teller, duration, looking, measuring, renewing, say
+from smg.cli.terminal import TrainingProgress, duration, progress, redraws, say, subject_progress
 from smg.errors import Misuse, SmgError, Stopped
 from smg.report.text import print_json, print_table
 from smg.sites.site import pick
@@ -19,15 +19,25 @@ from smg.sites.site import pick
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from smg.bench.plan import Plan, PlannedRun, StreamPlan
+    from smg.bench.plan import Plan, PlannedRun
     from smg.bench.workers import Bench
+    from smg.settings_file import StreamPlan
     from smg.sites.site import Site
 
 
-Data = Annotated[Path | None, typer.Option(help="The folder of sites, or a CSV file; else as the file says.")]
-Order = Annotated[str | None, typer.Option(metavar="SITE,SITE", help="The sites in the order they come.")]
-Unseen = Annotated[str | None, typer.Option(metavar="SITE", help="The site that is learned last, and judged before.")]
-Part = Annotated[str | None, typer.Option(help="What is evaluated: `test`, or `validation` to choose settings by.")]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder of the sites, or a CSV file. [default: `data` in the settings file]")
+]
+Order = Annotated[
+    str | None, typer.Option(metavar="SITE,SITE", help="Sites in the order they are learned. [default: the file's]")
+]
+Unseen = Annotated[
+    str | None, typer.Option(metavar="SITE", help="Held-out site: evaluated before it is learned. [default: none]")
+]
+Part = Annotated[
+    str | None,
+    typer.Option(help="Part that is evaluated: `test`, or `validation` while choosing settings. [default: test]"),
+]
 TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")]
 
 
@@ -39,23 +49,35 @@ def run(
     data: Data = None,
     order: Order = None,
     unseen: Unseen = None,
-    which: Annotated[str | None, typer.Option("--stream", help="One of the file's streams, by name.")] = None,
-    method: Annotated[str | None, typer.Option(help="The method.", autocompletion=methods_by_prefix)] = None,
-    seed: Annotated[int | None, typer.Option(help="Of split, first weights and batches.", min=0)] = None,
+    which: Annotated[
+        str | None, typer.Option("--stream", metavar="NAME", help="One of the file's streams. [default: its only one]")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="Method, or one of the file's variants. [default: `sga+c`]", autocompletion=methods_by_prefix
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of the split, the first weights and the batches. [default: 0]", min=0)
+    ] = None,
     iterations: Iterations = None,
     configs: Configs = None,
     settings: Settings = None,
     part: Part = None,
-    split: Annotated[Path | None, typer.Option(help="A split file; by a hash of seed and case if not given.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/METHOD-LAST-SEED]")] = None,
+    split: Annotated[
+        Path | None,
+        typer.Option(help="Split file (JSON: train, validation and test). [default: by a hash of seed and case]"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/METHOD-LAST-SEED]")] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Of this process; another number, other last bits. [default: all cores]", min=1)
+        int | None, typer.Option(help="CPU threads; changes rounding. [default: all cores]", min=1)
     ] = None,
     tensorboard: TensorBoard = False,
     leave_out: LeaveOut = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print `results.json`.")] = False,
 ) -> None:
-    """Run one method over a stream of sites. Stopped at any moment, it goes on when run again.
+    """Run one method on a stream of sites. After a stop the same command resumes it.
 
     Example: `smg run --data data --order RUNMC,HCRUDB,UCL,BIDMC --unseen HK --method sga+c`
     """
@@ -66,8 +88,8 @@ def run(
     runs = plan.runs()
     if len(runs) > 1:
         raise Misuse(
-            f"{stream}: plans {len(runs)} runs; name one by --stream ({', '.join(plan.streams)}), "
-            f"--method ({', '.join(plan.methods)}) and --seed, or do them all with `smg bench`"
+            f"{stream}: plans {len(runs)} runs; choose one by --stream ({', '.join(plan.streams)}), "
+            f"--method ({', '.join(plan.methods)}) and --seed, or run them all with `smg bench`"
         )
     if threads:
         _use(threads)
@@ -85,25 +107,33 @@ def bench(
         typer.Argument(metavar="GRID", help="A YAML file or a ready configuration.", autocompletion=ready_by_prefix),
     ],
     data: Data = None,
-    methods: Annotated[str | None, typer.Option(help="Only these, as `jm,sga+c`.")] = None,
-    streams: Annotated[str | None, typer.Option(help="Only these of the file's streams.")] = None,
-    seeds: Annotated[str | None, typer.Option(help="These seeds, as `0,1,2`.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Methods, as `jm,sga+c`. [default: the file's]")
+    ] = None,
+    streams: Annotated[
+        str | None, typer.Option(metavar="NAME,NAME", help="Streams of the file. [default: all of them]")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="N,N", help="Seeds, as `0,1,2`. [default: the file's]")] = None,
     iterations: Iterations = None,
     settings: Settings = None,
     part: Part = None,
     workers: Annotated[
-        int | None, typer.Option(help="Runs at a time. [default: one a GPU, or one a core]", min=1)
+        int | None, typer.Option(help="Runs at a time. [default: one per GPU, or one per core]", min=1)
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Of each run. [default: its share of the cores]", min=1)] = None,
-    out: Annotated[Path | None, typer.Option(help="The bench's folder. [default: runs/GRID]")] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="CPU threads of each run; changes rounding. [default: its share of the cores]", min=1),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the bench. [default: runs/GRID]")] = None,
     tensorboard: TensorBoard = False,
     leave_out: LeaveOut = False,
 ) -> None:
-    """Run methods x streams x seeds over worker processes. Stopped at any moment, it goes on when run again.
+    """Run methods x streams x seeds in worker processes. After a stop the same command resumes it.
 
     Example: `smg bench prostate-lite --data data/prostate`
     """
-    from smg.bench.workers import Bench, cores, gpus
+    from smg.bench.workers import Bench, gpus
+    from smg.cores import cores
     from smg.sites.layouts import find_sites
 
     plan = _plan(grid, None, None, None, part, worded(iterations, settings), "bench")
@@ -121,7 +151,7 @@ def bench(
         raise typer.Exit(1)
 
 
-# --- on the way -------------------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def _plan(
@@ -133,23 +163,24 @@ def _plan(
     words: dict[str, Any],
     command: str,
 ) -> Plan:
-    """The file's plan, with what the command line says over it."""
-    from smg.bench.plan import Plan, read_plan, stream_plan
+    """Return the file's plan with the command line's options laid over it."""
+    from smg.bench.plan import Plan, read_plan
+    from smg.settings_file import read_settings, stream_plan
 
     plan = read_plan(source) if source else Plan()
     for config in configs or []:
-        plan = plan.under(read_plan(config))
+        plan = plan.under(read_settings(config))
     if order:
         plan = replace(
             plan, streams={"stream": stream_plan(_list(order) or [], unseen and unseen.strip(), plan.aliases)}
         )
     elif unseen:
-        raise Misuse("--unseen goes with --order SITE,SITE,...")
+        raise Misuse("--unseen without --order; give --order SITE,SITE,... as well")
     elif not plan.streams:
-        raise Misuse(f"no stream is named: `smg {command} FILE`, or --data, --order and --unseen; see --help")
+        raise Misuse(f"no stream is named; give a file, `smg {command} FILE`, or --data, --order and --unseen")
     if part:
         if part not in ("test", "validation", "train"):
-            raise Misuse(f"--part {part}: it is test, validation or train")
+            raise Misuse(f"--part {part}: no such part; give test, validation or train")
         plan = replace(plan, part=part)
     if "method" in words:
         plan = plan.only(methods=[str(words.pop("method"))])
@@ -159,16 +190,17 @@ def _plan(
 
 
 def _data(plan: Plan, given: Path | None) -> Path:
+    """Return the folder of the sites."""
     data = given or plan.data
     if data is None:
-        raise Misuse("where are the sites? Give --data DIR")
+        raise Misuse("the folder of the sites is not known; give --data DIR")
     if not data.exists():
         raise SmgError(f"{data}: no such folder")
     return data
 
 
 def _those_of(stream: StreamPlan, sites: dict[str, Site], where: Path) -> dict[str, Site]:
-    """The stream's sites, in its order."""
+    """Return the stream's sites, in its order."""
     return {name: pick(sites, name, where) for name in stream.sites}
 
 
@@ -193,7 +225,7 @@ def _run(
     from smg.sites.split import given_split, load_splits
 
     if (out / "model.json").exists():
-        raise SmgError(f"{out}: is a model; give the run another folder")
+        raise SmgError(f"{out}: is a model; give another folder for the run")
     sites = _those_of(planned.stream, find_sites(data, planned.aliases), data)
     splits = {n: given_split(site, load_splits(split), split) for n, site in sites.items()} if split else None
     config = planned.config
@@ -210,8 +242,12 @@ def _run(
         say=say,
         listeners=[_say_dsc, *events],
     )
-    stream.on_scan = looking(sum(len(site.subjects) for site in sites.values()))
-    with Teller(config.iterations) as stream.on_step, measuring() as stream.on_subject:
+    total = sum(len(site.subjects) for site in sites.values())
+    with (
+        progress("looking through the scans", total) as stream.on_scan,
+        TrainingProgress(config.iterations) as stream.on_step,
+        subject_progress() as stream.on_subject,
+    ):
         results = stream.run(out)
     if first_process():
         with replacing(out / "run.yaml") as temporary:
@@ -220,7 +256,7 @@ def _run(
 
 
 def _say_dsc(event: dict[str, Any]) -> None:
-    """What the model does at every site after a round, as soon as it is known."""
+    """Print the DSC at every site after a round."""
     if event["event"] == "evaluation":
         dsc = ", ".join(f"{site} {_dsc(value)}" for site, value in event["dsc"].items())
         say(f"after {event['site']}, DSC in %: {dsc}")
@@ -253,33 +289,36 @@ def _dsc(value: float | None) -> str:
 
 
 def go_through(work: Bench) -> None:
-    """Every run of a bench, told as it goes: a line at each one's end, and those under way while a terminal looks."""
+    """Carry out a bench: print a line at each run's end, and on a terminal also the runs under way."""
     from smg.bench.workers import results_of
 
     planned = len(work.plan.runs())
     say(f"{planned} runs, {work.workers} at a time, into {work.folder}; follow them with `smg watch {work.folder}`")
 
-    def finished(run: PlannedRun, fault: str | None) -> None:
+    def on_finished(run: PlannedRun, fault: str | None) -> None:
         count = len(work.done) + len(work.failed)
         what = f"failed: {fault}" if fault else _measured(results_of(run.folder(work.folder)))
         say(f"[{count}/{planned}] {run.label}: {what}; {duration(work.seconds_left())} left")
 
     with _live() as live:
 
-        def told(bench: Bench) -> None:
+        def on_poll(bench: Bench) -> None:
             if live is not None:
                 live.update("\n".join(_lines(bench, planned)))
 
         try:
-            work.go(told, finished)
+            work.go(on_poll, on_finished)
         except KeyboardInterrupt:
-            raise Stopped("stopped; the same command goes on where it was") from None
+            raise Stopped("stopped; the same command resumes there") from None
     for run, fault in work.failed:
-        print(f"smg: {run.label}: {fault} (all it said: {run.folder(work.folder)}/failure.txt)", file=sys.stderr)
+        print(
+            f"smg: {run.label}: {fault}; the full message is in {run.folder(work.folder)}/failure.txt", file=sys.stderr
+        )
 
 
 def _live() -> AbstractContextManager[Live | None]:
-    if not renewing():
+    """Return a display that is redrawn on a terminal, or none in a pipe."""
+    if not redraws():
         return nullcontext()
     from rich.console import Console
     from rich.live import Live
@@ -288,7 +327,7 @@ def _live() -> AbstractContextManager[Live | None]:
 
 
 def _lines(bench: Bench, planned: int) -> list[str]:
-    """One line a run under way."""
+    """Return one line for each run under way, and one for the whole bench."""
     lines = []
     for worker in bench.active:
         at, run = worker.stands, worker.run
@@ -339,5 +378,5 @@ def _list(words: str | None) -> list[str] | None:
 
 def _seed(word: str) -> int:
     if not word.isdecimal():
-        raise Misuse(f"seed {word!r} is no whole number; `bench --seeds 0,1,2` takes several")
+        raise Misuse(f"seed {word!r} is not a whole number; give one, or several with `bench --seeds 0,1,2`")
     return int(word)

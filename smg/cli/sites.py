@@ -1,4 +1,4 @@
-"""`smg sites`: make phantom sites, check sites, look at them."""
+"""`smg sites`: make phantom sites, check sites, draw them."""
 
 from __future__ import annotations
 
@@ -9,70 +9,77 @@ from typing import Annotated
 
 import typer
 
-from smg.cli.options import LabelWords, Roi, ending_in, speaking
+from smg.cli.options import LabelWords, Roi, ending_in, with_loudness
 from smg.cli.terminal import progress
 from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and look at sites.")
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and draw sites.")
 
 Data = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of sites, one site's folder, or a CSV file.")]
 
 
 @app.command(epilog="Example: `smg sites synth phantoms --small`")
-@speaking
+@with_loudness
 def synth(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write the six sites into.")],
-    small: Annotated[bool, typer.Option("--small", help="6 subjects a site, not 30, 30, 19, 13, 12, 12.")] = False,
-    seed: Annotated[int, typer.Option(help="Another seed, other patients.", min=0)] = 0,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write the six sites into.")],
+    small: Annotated[
+        bool, typer.Option("--small", help="Write 6 subjects per site instead of 30, 30, 19, 13, 12 and 12.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the phantoms; another seed gives other patients.", min=0)] = 0,
     channels: Annotated[
-        int, typer.Option(help="2: an ADC map beside each T2 scan, in nnU-Net's layout.", min=1, max=2)
+        int, typer.Option(help="Channels per subject: 1 for T2, 2 for T2 and ADC in nnU-Net's layout.", min=1, max=2)
     ] = 1,
 ) -> None:
-    """Write six phantom sites of prostate MRI, A to F: no download, no patient, a real shift between sites."""
+    """Write six phantom sites of prostate MRI, A to F, which differ as real sites do. No patient is in them."""
     make_phantoms(out, small, seed, channels=channels)
     print(f"Six sites written to {out}. Next: smg sites check {out}")
 
 
 @app.command(epilog="Example: `smg sites check data/prostate`")
-@speaking
+@with_loudness
 def check(
     data: Data,
     labels: LabelWords = None,
     roi: Roi = None,
-    limit: Annotated[float, typer.Option(help="The largest scan to read, in GiB unpacked.", min=0)] = 2.0,
+    limit: Annotated[float, typer.Option(help="Largest scan to read, in GiB after unpacking.", min=0)] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Go through every subject of every site and list what is there and what is wrong. Exit 1 if anything is."""
+    """Check every subject of every site and list what is found and what is wrong. Exit code 1 if anything is."""
     if not math.isfinite(limit):
-        raise Misuse(f"--limit {limit:g}: a number of GiB")
+        raise Misuse(f"--limit {limit:g}: not a size; give a number of GiB")
     if not run_check(data, labels or [], limit, as_json, roi or []):
         raise typer.Exit(1)
 
 
 @app.command(epilog="Example: `smg sites show data/prostate --out sites.png`")
-@speaking
+@with_loudness
 def show(
     data: Data,
-    out: Annotated[Path, typer.Option(help="The picture to write: .png, .pdf or .svg.")] = Path("sites.png"),
+    out: Annotated[Path, typer.Option(help="Picture to write: .png, .pdf or .svg.")] = Path("sites.png"),
     subjects: Annotated[
-        int, typer.Option(help="How many tiles a site has: subjects, or with --augment one and draws of it.", min=1)
+        int, typer.Option(help="Tiles per site: subjects, or with --augment one subject and its augmentations.", min=1)
     ] = 6,
     augment: Annotated[
-        str | None, typer.Option(metavar="PRESET", help="Draw what the network sees, augmented: `mild` or `strong`.")
+        str | None,
+        typer.Option(metavar="PRESET", help="Draw the network's input, augmented: `mild` or `strong`. [default: none]"),
     ] = None,
-    size: Annotated[int, typer.Option(help="With --augment: rows and columns that the network sees.", min=16)] = 192,
+    size: Annotated[
+        int, typer.Option(help="With --augment: rows and columns of the network's input, in pixels.", min=16)
+    ] = 192,
     spacing: Annotated[
-        float | None, typer.Option(help="With --augment: mm between pixels. [default: slices resized to the size]")
+        float | None,
+        typer.Option(help="With --augment: distance between pixels in mm. [default: slices are resized to --size]"),
     ] = None,
     view: Annotated[
-        float | None, typer.Option("--field", help="With --spacing: mm of the slice's centre. [default: all of it]")
+        float | None,
+        typer.Option("--field", help="With --spacing: width of the slice's centre in mm. [default: the whole slice]"),
     ] = None,
     labels: LabelWords = None,
     roi: Roi = None,
-    seed: Annotated[int, typer.Option(help="With --augment: another seed, other draws.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="With --augment: seed of the augmentation.", min=0)] = 0,
 ) -> None:
-    """Draw one row a site: some subjects each, the mask's contour over the middle slice."""
+    """Draw one row per site: some subjects with the mask's contour on the middle slice."""
     from smg.prepare.options import Preparation
     from smg.report.sites import augmented_tiles, draw_sites, plain_tiles
     from smg.sites.labels import Labels
@@ -82,7 +89,7 @@ def show(
     parsed = Labels.parse(labels or [])
     sites = [site.with_roi(roi or []) for site in find_sites(data).values() if site.subjects]
     if not sites:
-        raise SmgError(f"{data}: no subject has both an image and a mask; `smg sites check` says more")
+        raise SmgError(f"{data}: no subject has both an image and a mask; run `smg sites check {data}`")
     if augment:
         options = Preparation(size=size, spacing=spacing, field=view, labels=parsed)
         draw_sites(sites, out, augmented_tiles(augment, options, subjects - 1, seed), 1)

@@ -1,4 +1,4 @@
-"""How commands speak: progress and tables on a terminal, plain lines in a pipe, and no more than was asked for."""
+"""Messages and progress of the commands: a line that is redrawn on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -13,134 +13,158 @@ from typing import TYPE_CHECKING
 from smg.errors import Stopped
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
     from smg.methods import Step
     from smg.sites.site import Subject
 
-loudness = 0  # -1 with --quiet: results and faults alone; 1 with -v: details as well
-pending = False  # whether the cursor is behind a line that is to be written over
+PIPE_SECONDS = 10.0  # between two lines of progress in a pipe
+REDRAW_SECONDS = 0.2  # between two texts on a terminal
+BAR_COLUMNS = 12
+
+loudness = 0  # -1 with --quiet: results and errors alone; 1 with -v: details as well
+_drawn: ProgressLine | None = None  # a terminal shows one progress line at a time
 
 
 def set_loudness(level: int) -> None:
+    """Set how much is printed: -1 quiet, 0 normal, 1 verbose."""
     global loudness
     loudness = level
 
 
 def say(line: str) -> None:
-    """What a user wants to know on the way."""
+    """Print a line of progress to standard error, unless the command is quiet."""
     if loudness >= 0:
-        clear()
         print(line, file=sys.stderr, flush=True)
 
 
-def clear() -> None:
-    """Wipe a line that renews itself, so that what comes next begins at the margin."""
-    global pending
-    if pending:
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
-    pending = False
-
-
 def detail(line: str) -> None:
-    """What only someone who looks for a fault wants to know."""
+    """Print a line to standard error if the command is verbose."""
     if loudness > 0:
         print(line, file=sys.stderr, flush=True)
 
 
-def renewing() -> bool:
-    """Whether a line on standard error can be written over."""
+def redraws() -> bool:
+    """Return whether a line on standard error can be redrawn."""
     return loudness >= 0 and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-@contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A function to call once for each thing done: a bar on a terminal, a line for every tenth in a pipe."""
-    if renewing():
-        from rich.console import Console
-        from rich.progress import Progress
-
-        with Progress(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda _: bar.advance(task)
-        return
-    done = 0
-
-    def advance(_: str) -> None:
-        nonlocal done
-        done += 1
-        if done == total or done * 10 // total > (done - 1) * 10 // total:
-            say(f"{title} {done}/{total}")
-
-    yield advance
+def clear() -> None:
+    """Remove the progress line from the terminal, so that the next message begins at the margin."""
+    if _drawn:
+        _drawn.close()
 
 
-class Line:
-    """What goes on: a line that renews itself on a terminal, one every 10 s in a pipe."""
+class ProgressLine:
+    """One line of progress: a bar and a text that are redrawn on a terminal, a line every ten seconds in a pipe.
+
+    On a narrow terminal the end of the text is cut off; the line never breaks.
+    """
 
     def __init__(self) -> None:
-        self.renewing, self.last = renewing(), time.monotonic()
+        self.redraws, self.last = redraws(), time.monotonic()
+        self.bar: Progress | None = None
 
-    def due(self, done: bool = False) -> bool:
-        """Whether it is time for another; at the end it always is."""
+    def is_due(self, last: bool = False) -> bool:
+        """Return whether it is time for another text; the last one is always due."""
         now = time.monotonic()
-        if now - self.last < (0.2 if self.renewing else 10) and not done:
+        if now - self.last < (REDRAW_SECONDS if self.redraws else PIPE_SECONDS) and not last:
             return False
         self.last = now
         return True
 
-    def write(self, line: str, done: bool = False) -> None:
-        global pending
-        if not self.renewing:
-            say(line)
+    def show(self, text: str, done: int, total: int, keep: bool = False) -> None:
+        """Show the text; with `keep` it stays on the terminal as the last one."""
+        if not self.redraws:
+            say(text)
             return
-        print(f"\r\033[K{line}", end="\n" if done else "", file=sys.stderr, flush=True)
-        pending = not done
+        if self.bar:
+            self.bar.update(self.bar.task_ids[0], description=text, completed=done, total=total)
+        else:
+            self._open(text, done, total)
+        if keep:
+            self.close(keep=True)
+
+    def close(self, keep: bool = False) -> None:
+        """Stop drawing, and remove the line unless it is to be kept."""
+        global _drawn
+        if self.bar:
+            self.bar.live.transient = not keep
+            self.bar.stop()
+            self.bar, _drawn = None, None
+
+    def _open(self, text: str, done: int, total: int) -> None:
+        global _drawn
+        from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
+
+        clear()
+        cut = Column(no_wrap=True, overflow="ellipsis")
+        texts = TextColumn("{task.description}", markup=False, table_column=cut)
+        self.bar = Progress(BarColumn(BAR_COLUMNS), texts, console=_console(), refresh_per_second=5)
+        self.bar.add_task(text, total=total, completed=done)
+        self.bar.start()
+        _drawn = self
 
 
-def looking(total: int) -> Callable[[str], None]:
-    """Tells how many scans have been looked through."""
-    line, done = Line(), 0
+def _console() -> Console:
+    from rich.console import Console
 
-    def told(site: str) -> None:
-        nonlocal done
-        done += 1
-        if line.due(done == total):
-            line.write(f"looked through {done} of {total} scans, at {site}", done == total)
-
-    return told
+    return Console(stderr=True)
 
 
 @contextmanager
-def measuring() -> Iterator[Callable[[Subject, int, int], None]]:
-    """Tells which subject is being evaluated."""
-    line = Line()
+def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
+    """Show how many of `total` things are done; the function yielded is called once for each."""
+    line, done = ProgressLine(), 0
 
-    def told(subject: Subject, number: int, total: int) -> None:
-        if line.due():
-            line.write(f"evaluating {subject.site}: {subject.case}, {number} of {total}")
+    def on_done(_: str) -> None:
+        nonlocal done
+        done += 1
+        if line.is_due(done == total):
+            line.show(f"{title} {done}/{total}", done, total)
 
     try:
-        yield told
+        yield on_done
     finally:
-        clear()
+        line.close()
 
 
-class Teller:
-    """Iteration, loss, alignment and time left.
+@contextmanager
+def subject_progress() -> Iterator[Callable[[Subject, int, int], None]]:
+    """Show which subject is being evaluated; the function yielded takes (subject, index, total)."""
+    line = ProgressLine()
 
-    While it is open, Ctrl-C stops after the iteration under way, with a checkpoint; a second one stops at once. Of
-    several processes the first decides: the others go on with it until it has gone, or it would wait for them in vain.
+    def on_subject(subject: Subject, index: int, total: int) -> None:
+        if line.is_due():
+            line.show(f"evaluating {subject.site}: {subject.case}, {index} of {total}", index, total)
+
+    try:
+        yield on_subject
+    finally:
+        line.close()
+
+
+class TrainingProgress:
+    """Show iteration, time left, losses and alignment while a round is trained; called as `on_step`.
+
+    While it is open, Ctrl-C stops after the current iteration, with a checkpoint; a second Ctrl-C stops at once. If
+    several processes train together, the first one decides. The others go on until it has ended: if one of them ended
+    earlier, the first would wait for it forever.
     """
 
     def __init__(self, iterations: int) -> None:
-        self.iterations, self.line = iterations, Line()
+        self.iterations, self.line = iterations, ProgressLine()
         self.begun, self.first = 0.0, 0
         self.stopping = False
 
-    def __enter__(self) -> Teller:
+    def __enter__(self) -> TrainingProgress:
         self.before = signal.signal(signal.SIGINT, self._stop)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.line.close()
         signal.signal(signal.SIGINT, self.before)
 
     def _stop(self, *_: object) -> None:
@@ -151,26 +175,29 @@ class Teller:
         from smg.learner.processes import first_process
 
         if first_process():
-            raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command goes on from there")
+            raise Stopped(f"stopped at iteration {iteration} of {self.iterations}; the same command resumes there")
 
     def __call__(self, iteration: int, step: Step) -> None:
         if self.stopping and iteration < self.iterations:
             self._end(iteration)
         if iteration <= self.first or not self.begun:  # a round begins, perhaps from a checkpoint
-            self.begun, self.first, self.line = time.monotonic(), iteration, Line()
+            self.begun, self.first, self.line = time.monotonic(), iteration, ProgressLine()
             return
-        done = iteration == self.iterations
-        if not self.line.due(done):
-            return
+        last = iteration == self.iterations
+        if self.line.is_due(last):
+            self.line.show(self._text(iteration, step), iteration, self.iterations, keep=last)
+
+    def _text(self, iteration: int, step: Step) -> str:
+        """Return the line's text; what comes last is cut off first on a narrow terminal."""
         left = (time.monotonic() - self.begun) / max(iteration - self.first, 1) * (self.iterations - iteration)
         loss = "  ".join(f"{name} {value:.3f}" for name, value in step.losses.items() if name in ("incoming", "replay"))
-        cosines = "  ".join(f"{name.replace('_', ' ')} {value:+.2f}" for name, value in step.cosines.items())
-        told = "  ".join(part for part in (f"loss: {loss}", cosines, f"{duration(left)} left") if part)
-        self.line.write(f"iteration {iteration}/{self.iterations}  {told}", done)
+        cosines = [f"{name.replace('_', ' ')} {value:+.2f}" for name, value in step.cosines.items()]
+        parts = [f"iteration {iteration}/{self.iterations}", f"{duration(left)} left", f"loss: {loss}", *cosines]
+        return "  ".join(parts)
 
 
 def duration(seconds: float | None) -> str:
-    """`45 s`, `12 min`, `3 h 20 min`"""
+    """Format a time as `45 s`, `12 min` or `3 h 20 min`; `-` if it is not known."""
     if seconds is None:
         return "-"
     if seconds < 100:

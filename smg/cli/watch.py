@@ -1,4 +1,4 @@
-"""`smg watch`: follows a run, or all runs of a bench, from another terminal."""
+"""`smg watch`: follow a run, or all runs of a bench, from another terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smg.cli.options import Json
-from smg.cli.terminal import duration, renewing
+from smg.cli.terminal import duration, redraws
 from smg.report.text import print_json
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     from smg.report.watching import Watched
 
-EVERY = {True: 1.0, False: 10.0}  # seconds between two looks: on a terminal, in a pipe
+EVERY = {True: 1.0, False: 10.0}  # seconds between two updates: on a terminal, in a pipe
 
 
 def watch(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs or benches.")],
-    once: Annotated[bool, typer.Option("--once", help="Print where they stand, and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the current state and exit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Follow runs from another terminal: rounds, losses, alignment, time left. Ends when they all have.
+    """Follow runs from another terminal: rounds, losses, alignment, time left. Ends when all runs have ended.
 
     Example: `smg watch runs/prostate-lite`
     """
@@ -38,27 +38,28 @@ def watch(
         print_json({"runs": [dataclasses.asdict(run) | {"share": run.share} for run in runs], "waiting": waiting})
     elif once:
         runs, waiting = watch_all(folders)
-        _print(runs, waiting, said={})
-    elif renewing() and sys.stdout.isatty():
+        _print(runs, waiting, printed={})
+    elif redraws() and sys.stdout.isatty():
         _follow_live(folders)
     else:
         _follow(folders)
 
 
 def _follow(folders: list[Path]) -> None:
-    """Plain lines: one for each run that has moved since the last look."""
+    """Print plain lines: one for each run that has changed since the last time."""
     from smg.report.watching import watch_all
 
-    said: dict[str, str] = {}
+    printed: dict[str, str] = {}
     while True:
         runs, waiting = watch_all(folders)
-        _print(runs, waiting, said)
+        _print(runs, waiting, printed)
         if _over(runs, waiting):
             return
         time.sleep(EVERY[False])
 
 
 def _follow_live(folders: list[Path]) -> None:
+    """Redraw a table on the terminal."""
     from rich.live import Live
 
     from smg.report.watching import watch_all
@@ -73,19 +74,20 @@ def _follow_live(folders: list[Path]) -> None:
 
 
 def _over(runs: list[Watched], waiting: int) -> bool:
-    """All have ended; or none is under way and those to come wait for a bench that was stopped."""
+    """Return whether all runs have ended, or the rest is waiting for a bench that was stopped."""
     return bool(runs) and all(run.over for run in runs) and (not waiting or any(run.state == "stopped" for run in runs))
 
 
-def _print(runs: list[Watched], waiting: int, said: dict[str, str]) -> None:
+def _print(runs: list[Watched], waiting: int, printed: dict[str, str]) -> None:
+    """Print the lines that are not the same as those `printed` before."""
     for run in runs:
         line = "  ".join(cell for cell in _cells(run) if cell)
-        if said.get(run.label) != line:
-            said[run.label] = line
+        if printed.get(run.label) != line:
+            printed[run.label] = line
             print(line, flush=True)
     summary = _summary(runs, waiting)
-    if said.get("") != summary:
-        said[""] = summary
+    if printed.get("") != summary:
+        printed[""] = summary
         print(summary, flush=True)
 
 
@@ -97,14 +99,14 @@ def _table(runs: list[Watched], waiting: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, caption=_summary(runs, waiting), caption_justify="left", header_style="bold")
     for column in ("run", "state", "where", "loss", "alignment", "left"):
         table.add_column(column, overflow="fold")
-    shown = [run for run in runs if not run.over] or runs  # a bench may have dozens; those at work matter
+    shown = [run for run in runs if not run.over] or runs  # a bench may have dozens; those under way matter
     for run in shown:
         table.add_row(*(Text(cell) for cell in _cells(run)))
     return table
 
 
 def _cells(run: Watched) -> tuple[str, ...]:
-    """Label, state, where it is, losses, cosines, time left; or what it reached."""
+    """Return label, state, position, losses, cosines and time left; or the results if the run is done."""
     if run.state == "done":
         measures = "  ".join(f"{k} {100 * v:.1f}" for k, v in (run.measures or {}).items() if v is not None)
         return run.label, "done", f"{run.rounds} rounds", measures, "", ""
@@ -119,5 +121,5 @@ def _cells(run: Watched) -> tuple[str, ...]:
 
 def _summary(runs: list[Watched], waiting: int) -> str:
     counts = {state: sum(run.state == state for run in runs) for state in ("done", "under way", "failed", "stopped")}
-    told = [f"{count} {state}" for state, count in counts.items() if count or state == "done"]
-    return f"{len(runs) + waiting} runs: " + ", ".join(told + [f"{waiting} to come"] * bool(waiting))
+    parts = [f"{count} {state}" for state, count in counts.items() if count or state == "done"]
+    return f"{len(runs) + waiting} runs: " + ", ".join(parts + [f"{waiting} to come"] * bool(waiting))

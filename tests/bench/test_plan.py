@@ -1,4 +1,4 @@
-"""A plan says what it means, and a mistake in it is told in one line."""
+"""A plan holds the runs that its file and the command line name."""
 
 from __future__ import annotations
 
@@ -7,27 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from smg.bench.plan import Plan, read_plan, ready, stream_plan
+from smg.bench.plan import Plan, read_plan
 from smg.errors import SmgError
 from smg.learner.configure import configuration
-
-GRID = """
-data: sites
-aliases: prostate-sites
-streams:
-  there: {order: [SiteA, C], unseen: isbi_1.5}
-  back: {order: [C, RUNMC]}
-methods: [finetune, {name: sga adam, method: sga, options: {inner: adam}, batch: 3}]
-seeds: [4, 5]
-part: validation
-iterations: 7
-network: {width: 4}
-"""
-
-
-def write(folder: Path, text: str) -> str:
-    (folder / "grid.yaml").write_text(text)
-    return str(folder / "grid.yaml")
+from smg.settings_file import read_settings, ready, stream_plan
+from tests.settings_files import GRID, write
 
 
 def test_a_grid_is_every_method_on_every_stream_with_every_seed(tmp_path: Path) -> None:
@@ -84,11 +68,11 @@ def test_what_the_command_line_says_is_over_the_file_and_its_methods(tmp_path: P
 def test_a_plan_can_be_cut_and_given_other_methods(tmp_path: Path) -> None:
     plan = read_plan(write(tmp_path, GRID)).only(streams=["back"], methods=["sga adam", "jm"], seeds=[9])
     assert [(run.name, run.config.method, run.seed) for run in plan.runs()] == [("sga adam", "sga", 9), ("jm", "jm", 9)]
-    with pytest.raises(SmgError, match="no stream 'forth'; there is there, back"):
+    with pytest.raises(SmgError, match=r"no stream 'forth'.* there, back"):
         plan = read_plan(write(tmp_path, GRID)).only(streams=["forth"])
-    with pytest.raises(SmgError, match="seed 9 stands twice"):
+    with pytest.raises(SmgError, match=r"seed 9 .*twice"):
         plan.only(seeds=[9, 9])
-    with pytest.raises(SmgError, match="two methods are called 'mine'"):
+    with pytest.raises(SmgError, match=r"two methods .*'mine'"):
         plan.only(methods=["a/mine.py:mine", "b/mine.py:mine"])
 
 
@@ -105,24 +89,17 @@ def test_a_method_of_one_s_own_goes_by_its_name(tmp_path: Path) -> None:
     assert plans[0].runs()[0].folder(Path("out")) == Path("out/there/mine+c/seed-4")
 
 
-def test_its_settings_serve_a_single_model_too(tmp_path: Path) -> None:
-    one = read_plan(write(tmp_path, "method: jm\nseed: 3\nbatch: 2"))
-    assert one.layer() == {"method": "jm", "seed": 3, "batch": 2}
-    assert read_plan(write(tmp_path, "batch: 2")).layer() == {"batch": 2}  # says nothing of seed and method
-    assert read_plan(write(tmp_path, GRID)).layer() == {"iterations": 7, "network": {"width": 4}}
-
-
 def test_configurations_laid_over_a_plan_are_as_learn_lays_them(tmp_path: Path) -> None:
-    grid = read_plan(write(tmp_path, GRID))
+    base, grid = read_settings(write(tmp_path, GRID)).layer(), read_plan(write(tmp_path, GRID))
     texts = ("method: sga\noptions: {inner: adam}\naugment: mild", "batch: 2\naugment: {flip: {probability: 0}}",
              "method: jm\nseed: 3\nselect: best")  # fmt: skip
-    others = [read_plan(write(tmp_path, text)) for text in texts]
+    others = [read_settings(write(tmp_path, text)) for text in texts]
     for upto in (1, 2, 3):
         plan = grid
         for other in others[:upto]:
             plan = plan.under(other)
         (run,) = plan.only(seeds=[3]).runs()[-1:]
-        assert run.config == configuration(grid.layer(), *(other.layer() for other in others[:upto]), {"seed": 3})
+        assert run.config == configuration(base, *(other.layer() for other in others[:upto]), {"seed": 3})
         assert run.name == ("sga", "sga", "jm")[upto - 1]
         assert plan.streams == grid.streams
     assert [run.config.batch for run in grid.under(others[1]).runs()] == [2] * len(grid.runs())  # over its methods' own
@@ -130,7 +107,7 @@ def test_configurations_laid_over_a_plan_are_as_learn_lays_them(tmp_path: Path) 
 
 def test_a_configurations_options_go_with_its_method_alone() -> None:
     """As `smg learn --config recommended --method NAME` has it."""
-    plan = Plan(streams={"s": stream_plan(["A", "B"], "C")}).under(read_plan("recommended"))
+    plan = Plan(streams={"s": stream_plan(["A", "B"], "C")}).under(read_settings("recommended"))
     assert plan.only(methods=["sga+c"]).runs()[0].config.options == {"inner": "adam"}
     assert plan.only(methods=["jm"]).runs()[0].config.options == {}
     assert plan.runs()[0].name == "recommended"
@@ -146,7 +123,9 @@ def test_every_ready_configuration_is_a_sound_plan() -> None:
 def test_what_is_recommended_is_what_was_measured() -> None:
     """The settings of the runs in results/prostate-lite-aug."""
     (measured,) = read_plan("prostate-lite-aug").only(["A-first"], ["sga+c adam average"], [0]).runs()
-    assert configuration(read_plan("prostate-lite").layer(), read_plan("recommended").layer()) == measured.config
+    assert (
+        configuration(read_settings("prostate-lite").layer(), read_settings("recommended").layer()) == measured.config
+    )
 
 
 def test_the_paper_s_configuration_is_the_paper_s() -> None:
@@ -157,56 +136,8 @@ def test_the_paper_s_configuration_is_the_paper_s() -> None:
     assert first == stream_plan(["RUNMC", "BMC", "HCRUDB", "UCL", "BIDMC"], "HK")
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("iteratons: 3", "no setting 'iteratons'; did you mean iterations?"),
-        ("network: {with: 3}", "no setting 'network.with'; did you mean network.width?"),
-        ("methods: [gsa]", "no method 'gsa'; did you mean sga?"),
-        ("methods: [{name: mine}]", "a method is a name, or"),
-        ("methods: [{name: a/b, method: jm}]", "'a/b' cannot be a folder's name"),
-        ("methods: [{method: jm, bath: 3}]", "no setting 'bath'; did you mean batch?"),
-        ("streams: {one: [A, B]}", r"a stream is `order: \[SITE, SITE, ...\]`"),
-        ("order: A", r"a stream is `order: \[SITE, SITE, ...\]`"),
-        ("seeds: three", "seeds are a list of whole numbers"),
-        ("seeds: [-1]", "seeds are a list of whole numbers"),
-        ("part: tset", "part is one of train, validation, test, not 'tset'"),
-        ("[1, 2]", "a configuration is a mapping"),
-        ("a: [", r"not YAML \(line"),
-        ("methods: 5", "methods are a list, such as"),
-        ("streams: [a, b]", "streams are `NAME: {order: "),
-        ("methods: [sga, {method: sga, batch: 3}]", "two methods are called 'sga'; give one of them another `name`"),
-        ("seeds: [0, 1, 0]", "seed 0 stands twice"),
-        ("streams: {../a: {order: [A, B]}}", "'../a' cannot be a folder's name; name the stream otherwise"),
-        ("methods: [{name: '', method: jm}]", "'' cannot be a folder's name"),
-        ("methods: [{method: jm, seed: 7}]", "a method has no seed of its own"),
-        ("streams: {a: {order: [A, B]}}\nunseen: C", "`unseen` goes with `order`"),
-        ("1: 2", "no setting 1; `smg settings` lists them"),
-        ("aliases: [ISBI]", r"aliases are `SITE: \[OTHER NAME, ...\]`"),
-        ("aliases: {A: ISBI}", r"aliases are `SITE: \[OTHER NAME, ...\]`"),
-        ("aliases: {A: [X], B: [x]}", "X stands for two sites"),
-        ("network: {8: 3}", "no setting 'network.8'"),
-    ],
-)
-def test_mistakes_in_a_plan_name_the_file(tmp_path: Path, text: str, sentence: str) -> None:
-    with pytest.raises(SmgError, match=f"grid.yaml: .*{sentence}"):
-        read_plan(write(tmp_path, text))
-
-
-def test_a_folder_called_as_a_ready_configuration_is_not_in_its_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo").mkdir()  # as the demonstration leaves it
-    assert read_plan("demo").methods
-
-
-def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(SmgError, match=r"prostate-light: no such file.* did you mean prostate-lite"):
-        read_plan("prostate-light")
-    with pytest.raises(SmgError, match=r"nowhere.yaml: No such file"):
-        read_plan(str(tmp_path / "nowhere.yaml"))
-    with pytest.raises(SmgError, match="no stream is named"):
+def test_a_plan_without_a_stream_or_a_method_has_no_runs(tmp_path: Path) -> None:
+    with pytest.raises(SmgError, match=r"no stream .*--order"):
         Plan(methods={"jm": {"method": "jm"}}).runs()
-    with pytest.raises(SmgError, match="no method is named"):
+    with pytest.raises(SmgError, match=r"no method .*--method"):
         read_plan(write(tmp_path, "order: [A]")).runs()
