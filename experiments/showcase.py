@@ -13,13 +13,12 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from smg.sites.phantom import write_phantom_sites
-
 from experiments.mistakes import in_one_line
 from smg.bench.plan import PlannedRun, read_plan
 from smg.bench.workers import Bench
 from smg.cores import cores
 from smg.errors import SmgError
+from smg.phantom.phantom import write_phantom_sites
 from smg.report.page import write_report
 
 SUBJECTS = 4  # per site

@@ -15,8 +15,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.cli.test_model import TINY
-from tests.cli.test_sites import smg
+from tests.cli.commands import TINY, smg
 
 ROOT = Path(__file__).parents[1]
 FEWER = ["--methods", "jm", "--seeds", "0", "--workers", "1"]

@@ -74,11 +74,8 @@ def test_what_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def test_a_stream_on_the_command_line_names_each_site_once() -> None:
-    assert stream_plan(["SiteA", "C"], "isbi_1.5", {"RUNMC": ["SiteA"], "BMC": ["ISBI_1.5"]}).sites == (
-        "RUNMC",
-        "C",
-        "BMC",
-    )
+    aliases = {"RUNMC": ["SiteA"], "BMC": ["ISBI_1.5"]}
+    assert stream_plan(["SiteA", "C"], "isbi_1.5", aliases).sites == ("RUNMC", "C", "BMC")
     with pytest.raises(Misuse, match=r"site B .*both"):
         stream_plan(["A", "B"], "B")
     with pytest.raises(Misuse, match=r"twice: A, A"):

@@ -38,14 +38,16 @@ def test_one_run_written_down_makes_the_same_run(tmp_path: Path) -> None:
 
 
 def test_aliases_name_the_sites_of_a_stream_and_come_from_a_file_too(tmp_path: Path) -> None:
-    stream = "order: [SiteA, ISBI, mine]\nunseen: sitef"
-    assert read_plan(write(tmp_path, stream)).streams["stream"] == stream_plan(["SiteA", "ISBI", "mine"], "sitef")
-    (tmp_path / "hospitals.yaml").write_text("aliases: {North: [ISBI], South: [SiteF, Mine]}")
+    stream = "order: [SiteA, mine]\nunseen: sitef"
+    assert read_plan(write(tmp_path, stream)).streams["stream"] == stream_plan(["SiteA", "mine"], "sitef")
+    (tmp_path / "hospitals.yaml").write_text("aliases: {North: [SiteA], South: [SiteF], East: [Mine]}")
     plan = read_plan(write(tmp_path, f"{stream}\naliases: hospitals.yaml"))
-    assert plan.streams["stream"] == stream_plan(["SiteA", "North", "South"], "South")
-    laid = read_plan(write(tmp_path, stream)).under(read_plan("prostate-sites"))
-    assert laid.streams["stream"] == stream_plan(["RUNMC", "RUNMC", "mine"], "HK")
+    assert plan.streams["stream"] == stream_plan(["North", "East"], "South")
+    laid = read_plan(write(tmp_path, stream)).under(read_settings("prostate-sites"))
+    assert laid.streams["stream"] == stream_plan(["RUNMC", "mine"], "HK")
     assert {run.aliases["BMC"] for run in laid.only(methods=["jm"]).runs()} == {("ISBI_1.5", "SiteB")}
+    with pytest.raises(SmgError, match="twice: RUNMC, RUNMC"):
+        read_plan(write(tmp_path, "order: [SiteA, ISBI]")).under(read_settings("prostate-sites"))
 
 
 def test_the_prostate_configurations_know_the_folders_names_in_other_copies_of_the_data() -> None:

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from smg.cli import app
-from tests.cli.test_sites import SMG, smg
+from tests.cli.commands import SMG, smg
 
 
 def every_command(group: typer.Typer = app, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -17,13 +17,12 @@ import torch
 
 import smg.learner.processes as group
 from smg.cli import job
-from smg.cli.terminal import Teller
+from smg.cli.terminal import TrainingProgress
 from smg.errors import Misuse, SmgError
 from smg.learner.learner import Learner
 from smg.learner.processes import joined
 from smg.learner.round import Stopped
-from tests.cli.test_model import TINY
-from tests.cli.test_sites import smg
+from tests.cli.commands import TINY, smg
 from tests.learner.streams import fingerprint, write_sites
 
 ROOT = Path(__file__).parents[2]
@@ -96,15 +95,17 @@ def rank(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def test_other_commands_are_work_for_one(rank: str, tmp_path: Path) -> None:
-    told = smg("bench", "demo", cwd=tmp_path)
-    assert told.returncode == 2
-    assert told.stderr == "smg: bench is work for one process; under torchrun only learn and run share theirs\n"
+    result = smg("bench", "demo", cwd=tmp_path)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("smg: bench")
+    assert "torchrun" in line
 
 
-def test_what_the_command_line_itself_refuses_is_told_once(rank: str) -> None:
-    told = smg("learn", "--no-such-option")
-    assert told.returncode == 2
-    assert bool(told.stderr) == (rank == "0")
+def test_a_usage_error_is_printed_once(rank: str) -> None:
+    result = smg("learn", "--no-such-option")
+    assert result.returncode == 2
+    assert bool(result.stderr) == (rank == "0")
 
 
 def say_and_fail(fault: Exception) -> None:
@@ -130,26 +131,26 @@ def test_one_that_has_lost_the_others(rank: str, capsys: pytest.CaptureFixture[s
         say_and_fail(RuntimeError("a fault of ours"))
 
 
-def test_ctrl_c_is_told_once(rank: str) -> None:
+def test_ctrl_c_is_reported_once(rank: str) -> None:
     with pytest.raises(KeyboardInterrupt if rank == "0" else SystemExit), job.one_voice():
         raise KeyboardInterrupt
 
 
 def test_the_first_decides_when_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Teller(9) as told:
+    with TrainingProgress(9) as on_step:
         os.kill(os.getpid(), signal.SIGINT)
-        assert told.stopping
+        assert on_step.stopping
         monkeypatch.setattr(group, "first_process", lambda: False)
-        told._end(3)
+        on_step._end(3)
         monkeypatch.setattr(group, "first_process", lambda: True)
-        with pytest.raises(Stopped, match="stopped at iteration 3 of 9"):
-            told._end(3)
+        with pytest.raises(Stopped, match="iteration 3 of 9"):
+            on_step._end(3)
 
 
 def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(Misuse, match="2 processes cannot share 1 GPU; --nproc-per-node 1"), joined():
+    with pytest.raises(Misuse, match=r"2 processes .*1 GPU; .*--nproc-per-node 1"), joined():
         pass
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smg.sites.volume import Volume, read_volume, write_volume
-from tests.cli.test_model import TINY
-from tests.cli.test_sites import smg
+from tests.cli.commands import TINY, smg
 from tests.conftest import affine, scan, write_site
 
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_masks_lie_on_the_scans_grids_and_a_bad_file_in_the_middle_is_told_last(folder: Path) -> None:
+def test_masks_lie_on_the_scans_grids_and_a_bad_file_in_the_middle_is_listed_last(folder: Path) -> None:
     result = smg("predict", "model", "scans/one.nii.gz", "bad", "scans", "--out", "masks", cwd=folder)
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith("smg: bad/bad.nii.gz: too short for a NIfTI header")
@@ -49,7 +49,7 @@ def test_masks_lie_on_the_scans_grids_and_a_bad_file_in_the_middle_is_told_last(
     assert smg("predict", "model", "scans/o*.gz", "--out", "masks", "--overwrite", cwd=folder).returncode == 0
 
 
-def test_the_table_tells_distances_and_marks_what_is_unlike(folder: Path) -> None:
+def test_the_table_has_distances_and_marks_what_is_unlike(folder: Path) -> None:
     result = smg("predict", "model", "scans", "odd", "--out", "masks", "--overwrite", "--quiet", cwd=folder)
     assert (result.returncode, result.stderr) == (0, "")
     rows = {line.split("|")[1].strip(): line for line in result.stdout.splitlines() if line.startswith("|")}
@@ -57,8 +57,8 @@ def test_the_table_tells_distances_and_marks_what_is_unlike(folder: Path) -> Non
         assert column in rows["scan"]
     assert "unlike" in rows["stripes.nii"]
     assert "unlike" not in rows["two.mha"]
-    assert "a new one is at about 1" in result.stdout
-    assert "(there were 2)" in result.stdout
+    assert "at about 1" in " ".join(result.stdout.split())
+    assert re.search(r"unlike: more than \d+\.\d\d .*validation subjects \(2\)", result.stdout)
 
 
 def test_json(folder: Path) -> None:
@@ -81,11 +81,11 @@ def test_json(folder: Path) -> None:
 def test_masks_beside_their_scans_are_left_out(folder: Path) -> None:
     result = smg("predict", "model", "sites/A/Case0[01]*.nii.gz", "--out", "only", cwd=folder)
     assert result.returncode == 0, result.stderr
-    assert "left out 2 of 4 files, masks that lie beside their scans: Case00_segmentation.nii.gz" in result.stderr
+    assert re.search(r"left out 2 of 4 files.*masks.*Case00_segmentation.nii.gz", result.stderr)
     assert sorted(path.name for path in (folder / "only").iterdir()) == ["Case00.nii.gz", "Case01.nii.gz"]
     alone = smg("predict", "model", "sites/A/Case00_segmentation.nii.gz", "--out", "none", cwd=folder)
     assert alone.returncode == 1
-    assert "is the mask of a scan beside it" in alone.stderr
+    assert re.search(r"Case00_segmentation.nii.gz: .*mask of a scan.*name the scans", alone.stderr)
 
 
 def test_two_scans_of_one_name_keep_their_folders(folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_model_of_an_older_version_says_that_it_knows_no_distance(folder: Path
         for path, text in zip(records, kept, strict=True):
             path.write_text(text)
     assert result.returncode == 0
-    assert "distances are not known: the current round measured none" in result.stdout
+    assert "distances are not known" in result.stdout
     assert "unlike" not in result.stdout
 
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from smg.methods import METHODS
-from tests.cli.test_model import TINY
-from tests.cli.test_sites import smg
+from tests.cli.commands import TINY, smg
 from tests.learner.streams import write_sites
 
 STREAM = ("--data", "sites", "--order", "A,B", "--unseen", "C")
@@ -27,14 +26,14 @@ def test_one_run_from_words(desk: Path) -> None:
     spaced = ("--data", "sites", "--order", "A, B", "--unseen", " C")
     result = smg("run", *spaced, "--method", "jm", "--seed", "3", *TINY, cwd=desk)
     assert result.returncode == 0, result.stderr
-    for line in ("looked through 12 of 12 scans", "round 2 of 3: B", "after B, DSC in %: A "):
+    for line in ("looking through the scans 12/12", "round 2 of 3: B", "after B, DSC in %: A "):
         assert line in result.stderr
     assert "after B" in result.stdout
     assert "mean over learned sites s of a[T][s]" in result.stdout
     assert "results: runs/jm-C-3/results.json" in result.stdout
-    told = json.loads((desk / "runs/jm-C-3/results.json").read_text())
-    assert (told["method"], told["seed"], told["stream"]) == ("jm", 3, {"order": ["A", "B"], "unseen": "C"})
-    assert told["config"]["network"]["width"] == 4
+    results = json.loads((desk / "runs/jm-C-3/results.json").read_text())
+    assert (results["method"], results["seed"], results["stream"]) == ("jm", 3, {"order": ["A", "B"], "unseen": "C"})
+    assert results["config"]["network"]["width"] == 4
 
 
 def test_the_run_s_own_file_makes_it_again_to_the_bit(desk: Path) -> None:
@@ -51,8 +50,8 @@ def test_the_run_s_own_file_makes_it_again_to_the_bit(desk: Path) -> None:
 
 def test_method_and_seed_are_settings_like_any_other(desk: Path) -> None:
     words = (*STREAM, *TINY, "--set", "method=jm", "--set", "seed=3", "--json", "--out", "by-set")
-    told = json.loads(smg("run", *words, cwd=desk).stdout)
-    assert (told["method"], told["seed"]) == ("jm", 3)
+    results = json.loads(smg("run", *words, cwd=desk).stdout)
+    assert (results["method"], results["seed"]) == ("jm", 3)
 
 
 def test_threads_are_kept_with_the_result(desk: Path) -> None:
@@ -65,9 +64,9 @@ def test_threads_are_kept_with_the_result(desk: Path) -> None:
 
 
 def test_validation_parts_can_be_judged_by(desk: Path) -> None:
-    told = json.loads(smg("run", *STREAM, *TINY, "--part", "validation", "--json", "--out", "v", cwd=desk).stdout)
+    results = json.loads(smg("run", *STREAM, *TINY, "--part", "validation", "--json", "--out", "v", cwd=desk).stdout)
     split = json.loads((desk / "v/split.json").read_text())["sites"]
-    assert {row["subject"] for row in told["subjects"] if row["site"] == "A"} == set(split["A"]["validation"])
+    assert {row["subject"] for row in results["subjects"] if row["site"] == "A"} == set(split["A"]["validation"])
 
 
 def test_a_bench_ends_with_the_table_in_every_form(desk: Path) -> None:
@@ -113,8 +112,8 @@ def test_what_is_recommended_runs_under_its_name(desk: Path) -> None:
     words = ("run", "recommended", "--data", "sites", "--order", "A,B", "--unseen", "C", "--json")
     result = smg(*words, *TINY, "--out", "runs/recommended", cwd=desk)
     assert result.returncode == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert (told["name"], told["method"], told["config"]["select"]) == ("recommended", "sga+c", "average")
+    results = json.loads(result.stdout)
+    assert (results["name"], results["method"], results["config"]["select"]) == ("recommended", "sga+c", "average")
 
 
 def test_configurations_serve_a_run_as_they_serve_learn(desk: Path) -> None:
@@ -124,9 +123,9 @@ def test_configurations_serve_a_run_as_they_serve_learn(desk: Path) -> None:
     words = (*configs, *shorter, "--iterations", "2", "--json")
     result = smg("run", *STREAM, *words, "--out", "laid", cwd=desk)
     assert result.returncode == 0, result.stderr
-    told = json.loads(result.stdout)
-    assert (told["name"], told["seed"], told["config"]["iterations"]) == ("recommended", 4, 2)
-    assert told["config"] == json.loads(smg("learn", "laid-model", "sites/A", *words, cwd=desk).stdout)["config"]
+    results = json.loads(result.stdout)
+    assert (results["name"], results["seed"], results["config"]["iterations"]) == ("recommended", 4, 2)
+    assert results["config"] == json.loads(smg("learn", "laid-model", "sites/A", *words, cwd=desk).stdout)["config"]
     slip = smg("run", *STREAM, "--config", "recommnded", cwd=desk)
     assert slip.returncode == 2
     assert "did you mean recommended?" in slip.stderr
@@ -135,12 +134,13 @@ def test_configurations_serve_a_run_as_they_serve_learn(desk: Path) -> None:
 def test_a_file_of_many_runs_is_not_one_run(desk: Path) -> None:
     result = smg("run", "prostate-lite", "--data", "sites", cwd=desk)
     assert result.returncode == 2
-    assert "plans 60 runs; name one by --stream (A-first, F-first)" in result.stderr
+    assert "plans 60 runs" in result.stderr
+    assert "--stream (A-first, F-first)" in result.stderr
 
 
 def test_what_a_shell_completes_is_what_there_is() -> None:
-    from smg.bench.plan import ready
     from smg.cli.options import methods_by_prefix, ready_by_prefix
+    from smg.settings_file import ready
 
     own = {name for name, method in METHODS.items() if method.__module__.startswith("smg.")}  # a test may add its own
     assert set(methods_by_prefix("")) == {*own, "sga+c"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from smg.report.runs import Run
-from tests.cli.test_sites import smg
+from smg.settings_file import read_settings
+from tests.cli.commands import smg
 
 
 def test_the_demo_ends_with_a_picture_a_page_and_three_lines(desk: Path) -> None:
@@ -15,22 +17,23 @@ def test_the_demo_ends_with_a_picture_a_page_and_three_lines(desk: Path) -> None
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert [line.split(":")[0] for line in lines[:2]] == ["finetune", "sga+c"]
-    assert lines[2].startswith("On D, which neither had seen: finetune ")
+    (stream,) = read_settings("demo").streams.values()
+    assert re.match(rf"On {stream.unseen}, .*: finetune \d", lines[2])
     assert (desk / "demo/demo.png").stat().st_size > 100_000
     page = (desk / "demo/report.html").read_text()
-    assert "The pictures on this page are of phantoms" in page
+    assert re.search(r"pictures on this page .*phantoms", page)
     assert "pictures of patients" not in page
     assert "<title>" in page
 
 
-def test_it_tells_points_and_does_not_judge() -> None:
+def test_it_states_points_and_does_not_judge() -> None:
     sentences = import_module("smg.cli.demo").sentences
-    told = sentences([_run("finetune", 0.80, 0.51), _run("sga+c", 0.80, 0.74), _run("jm", 0.80, 0.8125)])
-    assert told[0] == "finetune: learned A to a DSC of 80.0 %; after E and F, 51.0 %: 29.0 points lost."
-    assert told[1].endswith("after E and F, 74.0 %: 6.0 points lost, with 2 subjects of each hospital kept.")
-    assert told[2].endswith("after E and F, 81.2 %: 1.2 points gained, with 2 subjects of each hospital kept.")
-    assert told[3] == "On D, which neither had seen: finetune 50.0 %, sga+c 50.0 %, jm 50.0 %."
-    assert not any("forg" in line or "remember" in line for line in told)
+    lines = sentences([_run("finetune", 0.80, 0.51), _run("sga+c", 0.80, 0.74), _run("jm", 0.80, 0.8125)])
+    assert lines[0] == "finetune: learned A to a DSC of 80.0 %; after E and F, 51.0 %: 29.0 points lost."
+    assert lines[1].endswith("after E and F, 74.0 %: 6.0 points lost, with 2 subjects of each hospital kept.")
+    assert lines[2].endswith("after E and F, 81.2 %: 1.2 points gained, with 2 subjects of each hospital kept.")
+    assert re.match(r"On D, .*: finetune 50.0 %, sga\+c 50.0 %, jm 50.0 %\.$", lines[3])
+    assert not any("forg" in line or "remember" in line for line in lines)
 
 
 def _run(name: str, then: float, now: float) -> Run:

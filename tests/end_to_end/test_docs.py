@@ -10,12 +10,12 @@ import torch
 import yaml
 from torch.func import functional_call
 
-from smg.bench.plan import ready
 from smg.gradients.flat import pieces, trainable
 from smg.gradients.optimiser import Optimiser
 from smg.learner.settings import all_settings
 from smg.methods import METHODS, Method, find_method, take_step
 from smg.replay.selection import POLICIES
+from smg.settings_file import ready
 from tests.documented import ROOT, blocks, try_page
 from tests.toys import iteration, oracle, smooth_network
 

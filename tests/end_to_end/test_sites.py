@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.test_sites import smg
+from tests.cli.commands import smg
 
 
 def test_the_real_sites_are_sound(real_data: Path) -> None:

@@ -14,7 +14,7 @@ from experiments import claims, evidence, explanations
 from experiments.spikes import spikes
 from smg.report.paired import interval
 from smg.report.runs import Run
-from tests.report.test_paired import run
+from tests.report.random_runs import run
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ import pytest
 
 from experiments import reproduce
 from smg.bench.workers import Bench
-from tests.bench.test_workers import gone_through, grid
+from tests.bench.grids import grid, run_all
 from tests.learner.streams import write_sites
 
 
@@ -19,7 +19,7 @@ def test_a_run_is_made_again_to_the_bit_and_an_altered_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = write_sites(tmp_path / "sites")
-    gone_through(Bench(grid(tmp_path, methods=["sga+c"]), tmp_path / "out", data, workers=1, threads=1))
+    run_all(Bench(grid(tmp_path, methods=["sga+c"]), tmp_path / "out", data, workers=1, threads=1))
     made = tmp_path / "out/stream/sga+c/seed-0"
     published, altered = tmp_path / "published", tmp_path / "altered"
     published.mkdir()

@@ -21,7 +21,7 @@ from smg.methods import METHODS, Step
 from smg.prepare.batches import Batch
 from smg.prepare.site import prepare_site
 from smg.sites.site import Site
-from tests.cli.test_sites import smg as command
+from tests.cli.commands import smg as command
 from tests.learner.streams import TINY, tiny_stream, write_sites
 
 OWN = """

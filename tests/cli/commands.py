@@ -1,0 +1,49 @@
+"""Run commands in tests as a user types them."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from smg.cli import main
+
+TINY = [
+    word
+    for setting in (
+        "iterations=3", "batch=2", "preparation.size=16", "network.width=4", "network.depth=1", "validate_every=2",
+    )
+    for word in ("--set", setting)
+]  # fmt: skip
+SMG = Path(sys.executable).with_name("smg")
+
+
+def smg(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, since a new one would have to import torch again."""
+    arguments, out, err = [str(word) for word in words], io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(cwd or "."),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(sys, "argv", ["smg", *arguments])
+        try:
+            main()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def assert_line(result: subprocess.CompletedProcess[str], code: int, *facts: str) -> None:
+    """Assert that a command failed with this code, without a traceback, and that its message has these facts."""
+    message = " ".join(result.stderr.split())
+    assert result.returncode == code, message
+    assert "Traceback" not in message
+    for fact in facts:
+        assert fact in message
