@@ -20,7 +20,6 @@ from smg.sites.volume import read_volume
 from tests.cli.test_model import TINY
 from tests.cli.test_sites import smg
 from tests.conftest import scan, write_site
-from tests.dicom.conftest import Validate
 from tests.dicom.made import PATIENT, oblique, write_series
 
 ORIGIN = Origin("0", 1, "ab" * 32, None)
@@ -60,7 +59,7 @@ def silent_about_patients(folder: Path, *results: object) -> None:
     assert not any(secret in str(path) for path in folder.rglob("*") for secret in SECRETS)
 
 
-def test_masks_as_seg_rtstruct_and_nifti_are_the_same(desk: Path, validate: Validate) -> None:
+def test_masks_as_seg_rtstruct_and_nifti_are_the_same(desk: Path) -> None:
     words = ("--as", "seg", "--as", "rtstruct", "--as", "nifti", "--code", "foreground=SCT:41216001:Prostate")
     result = smg("predict", "model", "series", "--out", "masks", *words, "--json", cwd=desk)
     assert result.returncode == 0, result.stderr
@@ -76,7 +75,6 @@ def test_masks_as_seg_rtstruct_and_nifti_are_the_same(desk: Path, validate: Vali
         series = read_series(desk / row["scan"])
         for file in row["masks"][:2]:
             assert np.array_equal(read_mask(desk / file, series), nifti)
-            validate(desk / file, desk / row["scan"])
             data = pydicom.dcmread(desk / file)
             assert data.PatientID == PATIENT
             assert ("UNLIKE" in data.SeriesDescription) == row["unlike"]
