@@ -17,8 +17,7 @@ from smg.dicom.rtstruct import write_rtstruct
 from smg.dicom.seg import write_seg
 from smg.dicom.series import read_series
 from smg.sites.volume import read_volume
-from tests.cli.test_model import TINY
-from tests.cli.test_sites import smg
+from tests.cli.commands import TINY, smg
 from tests.conftest import scan, write_site
 from tests.dicom.made import PATIENT, oblique, write_series
 

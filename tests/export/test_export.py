@@ -26,7 +26,7 @@ from smg.learner.origin import read_origin
 from smg.sites.nifti import RAS_TO_LPS
 from smg.sites.site import Site
 from smg.sites.volume import Volume, read_volume, write_volume
-from tests.cli.test_sites import smg
+from tests.cli.commands import smg
 from tests.conftest import affine, scan, write_site
 from tests.export import outside
 

@@ -18,8 +18,8 @@ from smg.learner.origin import read_origin
 from smg.networks import NetworkConfig, build_network
 from smg.sites.site import Site
 from smg.sites.volume import read_volume
-from tests.cli.test_model import TINY as TINY_WORDS
-from tests.cli.test_sites import smg
+from tests.cli.commands import TINY as TINY_WORDS
+from tests.cli.commands import smg
 from tests.conftest import write_site
 from tests.learner.streams import TINY
 from tests.learner.test_shared import PlainConvUNet
