@@ -187,7 +187,7 @@ def test_geometry_is_required(tmp_path: Path, keyword: str, every: bool) -> None
     [
         ("PixelSpacing", [0.7, 0.6]),
         ("ImageOrientationPatient", [1, 0, 0, 0, 0.99, 0.141]),
-        ("FrameOfReferenceUID", generate_uid()),
+        ("FrameOfReferenceUID", "1.2.3.4"),
         ("PixelSpacing", [0, 0.5]),
         ("ImageOrientationPatient", [1, 0, 0, 1, 0, 0]),
     ],
