@@ -1,4 +1,4 @@
-"""One version of a model with everything that is told of it outside: facts and weights, and nothing of any patient.
+"""One version of a model with everything that is said of it outside: facts and weights, and nothing of any patient.
 
 What an export says is taken from here, field by field. Records hold more (aliases, features, hashes of scans), and none
 of that has a field here.
