@@ -15,8 +15,7 @@ from smg.export.card import card
 from smg.export.release import release
 from smg.learner.learner import Learner
 from smg.learner.stream import Stream
-from tests.cli.test_model import TINY
-from tests.cli.test_sites import smg
+from tests.cli.commands import TINY, smg
 from tests.conftest import write_site
 from tests.learner.streams import tiny_stream, write_sites
 
