@@ -36,4 +36,4 @@ setup: .venv/ready
 	@touch .venv/ready
 
 clean:
-	rm -rf .venv demo build site docs/showcase .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv demo site docs/showcase .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
