@@ -163,7 +163,10 @@ def _aliases(value: Any, source: str, folder: Path | None) -> Aliases:
     """Return the aliases of each site: listed in the file, or in another file or ready configuration it names."""
     if isinstance(value, str):
         beside = (folder or Path()) / value
-        return read_settings(str(beside) if beside.is_file() else value).aliases
+        listed = (read_yaml(beside) if beside.is_file() else from_yaml(_ready_text(value))).get("aliases")
+        if not isinstance(listed, dict):  # nor does a file that is named name another, perhaps the first one again
+            raise SmgError(f"{source}: aliases: {value} lists none; name a configuration that has `aliases: {{...}}`")
+        return _aliases(listed, value, None)
     if not isinstance(value, dict) or not all(isinstance(names, list) for names in value.values()):
         raise SmgError(f"{source}: aliases are `SITE: [OTHER NAME, ...]`, or the configuration that lists them")
     aliases = {str(site): tuple(str(name) for name in names) for site, names in value.items()}

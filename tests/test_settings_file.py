@@ -46,6 +46,8 @@ def test_its_settings_serve_a_single_model_too(tmp_path: Path) -> None:
         ("aliases: prostate-sites\norder: [RUNMC, HK]\nunseen: SiteF", "site HK is both in the order and unseen"),
         ("streams: {a: {order: [A, B], unseen: A}}", "site A is both in the order and unseen"),
         ("order: [A, B, A]", "names a site twice: A, B, A"),
+        ("aliases: grid.yaml", "lists none"),  # itself
+        ("aliases: demo", "demo lists none"),
         ("aliases: [ISBI]", r"aliases are `SITE: \[OTHER NAME, ...\]`"),
         ("aliases: {A: ISBI}", r"aliases are `SITE: \[OTHER NAME, ...\]`"),
         ("aliases: {A: [X], B: [x]}", "X stands for two sites"),
