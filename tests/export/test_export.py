@@ -267,6 +267,9 @@ def test_the_metadata_have_what_monais_schema_demands(made: Made) -> None:
             assert tensor["spatial_shape"] == [config.preparation.size] * 2
 
 
+KEPT = ("exemplars.safetensors", "sentinels.safetensors", "optimiser.safetensors")
+
+
 def test_nothing_of_a_patient_is_in_an_export(made: Made, tmp_path: Path) -> None:
     """Neither bytes of exemplars and scans nor any alias, feature or hash of the records."""
     folder = tmp_path / "model"
@@ -282,7 +285,7 @@ def test_nothing_of_a_patient_is_in_an_export(made: Made, tmp_path: Path) -> Non
         assert record["selection"]["chosen"]
         secrets |= {word.encode() for word in (*aliases, *record["selection"]["candidates"], *record["scans"])}
         secrets |= {row["subject"].encode() for row in record["test"]}
-        secrets |= {record["files"][name].encode() for name in ("exemplars.safetensors", "optimiser.safetensors")}
+        secrets |= {record["files"][name].encode() for name in KEPT}
         for numbers in (
             *record["selection"]["features"],
             record["familiar"]["spread"],
@@ -290,10 +293,11 @@ def test_nothing_of_a_patient_is_in_an_export(made: Made, tmp_path: Path) -> Non
         ):
             secrets |= {repr(value).encode() for value in numbers if len(repr(value)) > 10}
             secrets |= {np.array(numbers, kind).tobytes() for kind in (np.float32, np.float64)}
-        for tensor in learner.store.read_tensors(number, "exemplars").values():
-            for slice_ in tensor.reshape(len(tensor), -1):
-                if slice_.is_floating_point():
-                    secrets.add(slice_.numpy()[:32].tobytes())
+        for name in ("exemplars", "sentinels"):
+            for tensor in learner.store.read_tensors(number, name).values():
+                for slice_ in tensor.reshape(len(tensor), -1):
+                    if slice_.is_floating_point():
+                        secrets.add(slice_.numpy()[:32].tobytes())
     assert len(secrets) > 100
     for kind in ("monai-bundle", "onnx", "torch"):
         files = export(release(folder), kind, tmp_path / kind)  # type: ignore[arg-type]
