@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import locale
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +113,15 @@ def test_not_compressed(tmp_path: Path, syntax: str) -> None:
     assert np.array_equal(read_volume(folder).array, image())
 
 
+@pytest.fixture
+def _locale() -> Iterator[None]:
+    """Put the process's locale back: SimpleITK's writer of DICOM sets it to C, and text files would be ASCII."""
+    before = locale.setlocale(locale.LC_ALL)
+    yield
+    locale.setlocale(locale.LC_ALL, before)
+
+
+@pytest.mark.usefixtures("_locale")
 def test_lossless_jpeg(tmp_path: Path) -> None:
     folder = write_series(tmp_path / "series", RescaleIntercept=-100, RescaleSlope=1)
     for file in folder.iterdir():

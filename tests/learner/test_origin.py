@@ -149,4 +149,4 @@ def test_a_model_whose_making_was_killed_is_made_again(weights: Path, tmp_path: 
     assert smg(*words, cwd=tmp_path).returncode == 0
     (tmp_path / "model" / "model.json").unlink()  # whereas a model that lost it is not written over
     lost = smg(*words, cwd=tmp_path)
-    assert (lost.returncode, "exists and holds no model" in lost.stderr) == (1, True)
+    assert (lost.returncode, "exists and is not a model" in lost.stderr) == (1, True)

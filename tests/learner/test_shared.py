@@ -95,7 +95,7 @@ def test_a_round_that_was_stopped_ends_with_the_same_weights(tmp_path: Path, sel
             raise Stopped("enough")
 
     with pytest.raises(Stopped):
-        stopped.learn(site, told=stop)
+        stopped.learn(site, on_step=stop)
     (checkpoint,) = (tmp_path / "stopped" / "progress").iterdir()
     names = [name for name in safetensors_header(checkpoint)[0] if name.startswith("weights.")]
     assert len(names) == 18
