@@ -186,6 +186,8 @@ def test_names_pass_from_file_to_file_and_nowhere_else(
         patch.setattr(pydicom.config.settings, "_writing_validation_mode", pydicom.config.IGNORE)
         folder = write_series(tmp_path / "series", **fields, PatientName=name, PatientSex="male?", StudyDate="long ago")
     recwarn.clear()
+    caplog.clear()  # what pydicom said of the test's own writing
+    capfd.readouterr()
     caplog.set_level(logging.DEBUG)
     series = read_series(folder)
     made = tmp_path / "made.dcm"
