@@ -8,8 +8,8 @@ round so far, whichever is higher, so that small losses cannot add up unseen:
     fall of the site    F = mean of f over its n subjects,  standard error s / √n
     s²                  (ν σ² + Σ (f - F)²) / (ν + n - 1)
 
-The few subjects say little of how much falls differ between patients, so s is held near σ, which was measured on the
-real prostate sites and counts as ν further subjects. A round is held where F of any site exceeds the tolerance, and
+The few subjects say little of how much falls differ between patients, so s is held near σ, which counts as ν further
+subjects. σ is an assumption, not yet a measurement. A round is held where F of any site exceeds the tolerance, and
 where a site cannot be measured at all: nothing is kept of it that the round did not train on.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SPREAD = 0.05  # σ, of DSC, between a site's patients in one round
+SPREAD = 0.05  # σ, of DSC, between a site's patients in one round: assumed
 WORTH = 4  # ν, subjects that σ counts as
 Evidence = Literal["sentinels", "held-out scans", "none"]
 

@@ -20,9 +20,9 @@ ROOM = {1: 1.5, 2: 1.35}
 ROOM_OF_SEVERAL = 1.2
 CENTRAL = 0.8  # of the view: with a larger field there is nothing to cut off
 CONTEXT = 1.5  # of a window's side, at least, over the organ's
-ENOUGH = 2000  # iterations below which a smaller candidate learns more in the same time
-PLENTY = 6000  # beyond which a round gains little
-FEWEST = 200  # below which nothing is learned, whatever the minutes
+ENOUGH = 2000  # iterations that a larger candidate must still make: chosen by hand, as the next two
+PLENTY = 6000  # no round has more
+FEWEST = 200  # no round has fewer, whatever the minutes
 # (pixels of the window's side, width of the network), from cheap to dear.
 CANDIDATES = (
     (64, 8), (96, 8), (96, 16), (128, 16), (160, 16), (192, 16), (192, 32), (256, 32), (320, 32), (384, 32),
@@ -188,7 +188,7 @@ def _method(base: Tree) -> list[Setting]:
     settings = [Setting("method", base["method"], "recommended: see docs/methods")]
     if base.get("options"):
         settings.append(Setting("options", base["options"], "inner steps as large as the optimiser's own"))
-    settings.append(Setting("augment", base.get("augment", "mild"), "worth more than any method: docs/compare"))
+    settings.append(Setting("augment", base.get("augment", "mild"), "as recommended"))
     return settings
 
 
@@ -196,13 +196,13 @@ def _training(minutes: float, cost: Cost, base: Tree) -> list[Setting]:
     iterations = max(FEWEST, min(PLENTY, int(60 * minutes / cost.seconds)))
     iterations = iterations // 50 * 50
     why = f"{iterations * cost.seconds / 60:.1f} minutes at {cost.seconds:.2f} s"
-    why += "; more would gain little" if iterations == PLENTY else ""
+    why += "; a plan takes no more" if iterations == PLENTY else ""
     return [
         Setting("iterations", iterations, why),
         Setting("batch", 5, "slices of the incoming site, and as many replayed: the paper's"),
         Setting("select", base.get("select", "average"), "the mean of the second half's weights closes a round"),
         Setting("validate_every", max(1, iterations // 4), "a curve of four points a round"),
-        Setting("optimiser.rate", 2e-3, "as high as is stable, since it falls"),
+        Setting("optimiser.rate", 2e-3, "the rate of the trials on real sites, since it falls"),
         Setting("optimiser.schedule", "cosine", "to zero at the round's end"),
     ]
 

@@ -47,7 +47,7 @@ def test_a_fall_is_from_the_round_before_or_from_the_best_so_far() -> None:
     assert not judge("sentinels", [0.8], [0.9], best=[0.8]).lost(0)
 
 
-def test_the_error_is_held_near_what_was_measured_elsewhere_and_shrinks_with_subjects() -> None:
+def test_the_error_is_held_near_what_is_assumed_and_shrinks_with_subjects() -> None:
     one = judge("sentinels", [0.8], [0.7])
     assert one.error == pytest.approx(SPREAD)
     falls = np.array([0.0, 0.1, 0.2])
