@@ -4,12 +4,16 @@ BIN := .venv/bin
 
 SHOWCASE := docs/showcase/report.html
 
-.PHONY: demo test setup lint docs showcase clean
+.PHONY: demo test test-long setup lint docs showcase clean
 demo: setup
 	$(BIN)/smg demo --out demo
 
 test: setup
 	$(BIN)/python -m pytest -n auto --dist worksteal
+
+# What is too long for every change: many kills, many mutated files, real peers (tests say what they need installed).
+test-long: setup
+	$(BIN)/python -m pytest -m long
 
 lint: setup
 	$(BIN)/ruff check .

@@ -100,15 +100,23 @@ class Meta(Method):
         if self.inner not in ("sgd", "adam"):
             raise Misuse(f"inner: sgd or adam, not {self.inner!r}")
 
-    def aligned(self, theta: Tensor, grad: Gradient, a: Batch, b: Batch, gamma: float) -> Tensor:
-        """The gradient, to first order in γ, of  L_A + L_B - γ G_A · G_B.
+    def aligned(self, theta: Tensor, grad: Gradient, *pairs: tuple[Batch, Batch, float]) -> list[Tensor]:
+        """Of each pair (A, B, γ) the gradient, to first order in γ, of  L_A + L_B - γ G_A · G_B.
 
         The paper's:   g(Θ; A) + g(Θ - γ G_A; B)               = G_A + G_B - γ H_B G_A + O(γ²)
         `symmetric`:   g(Θ - γ G_B; A) + g(Θ - γ G_A; B)       = G_A + G_B - γ (H_B G_A + H_A G_B) + O(γ²)
+
+        What does not depend on another answer is asked for together, so that who answers from far away needs one
+        journey for it; and G_A before G_B, since A may be at hand where B is not.
         """
-        g_a = grad(theta, a)
-        at_a = grad(self.shifted(theta, grad, grad(theta, b), gamma), a) if self.symmetric else g_a
-        return at_a + grad(self.shifted(theta, grad, g_a, gamma), b)
+        g_a = grad.several([(theta, a) for a, _, _ in pairs])
+        moved = [(self.shifted(theta, grad, g, gamma), b) for g, (_, b, gamma) in zip(g_a, pairs, strict=True)]
+        if not self.symmetric:
+            return [g + at_b for g, at_b in zip(g_a, grad.several(moved), strict=True)]
+        both = grad.several([*((theta, b) for _, b, _ in pairs), *moved])
+        g_b, at_b = both[: len(pairs)], both[len(pairs) :]
+        back = [(self.shifted(theta, grad, g, gamma), a) for g, (a, _, gamma) in zip(g_b, pairs, strict=True)]
+        return [at + other for at, other in zip(grad.several(back), at_b, strict=True)]
 
     def shifted(self, theta: Tensor, grad: Gradient, g: Tensor, gamma: float) -> Tensor:
         """Θ after an inner step of size γ along g."""

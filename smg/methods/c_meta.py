@@ -21,4 +21,4 @@ class CMeta(Meta):
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
         d, p = batches.incoming, batches.replay
         assert p is not None
-        return self.aligned(theta, grad, d, p, self.gamma)
+        return self.aligned(theta, grad, (d, p, self.gamma))[0]

@@ -22,4 +22,4 @@ class GMeta(Meta):
         d, p = batches.incoming, batches.replay
         assert p is not None
         c_tr, c_te = batches.split(d, p)
-        return self.aligned(theta, grad, c_tr, c_te, self.beta)
+        return self.aligned(theta, grad, (c_tr, c_te, self.beta))[0]

@@ -22,4 +22,5 @@ class JM(Method):
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
         d, p = batches.incoming, batches.replay
         assert p is not None
-        return grad(theta, d) + grad(theta, p)
+        learned, replayed = grad.several([(theta, d), (theta, p)])
+        return learned + replayed

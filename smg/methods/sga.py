@@ -26,6 +26,5 @@ class SGA(Meta):
         d, p = batches.incoming, batches.replay
         assert p is not None
         c_tr, c_te = batches.split(d, p)
-        orientational = self.aligned(theta, grad, d, p, self.gamma)
-        arbitrary = self.aligned(theta, grad, c_tr, c_te, self.beta)
+        orientational, arbitrary = self.aligned(theta, grad, (d, p, self.gamma), (c_tr, c_te, self.beta))
         return orientational + arbitrary

@@ -32,7 +32,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"method": "c-meta", "options": {"gamma": 1e38}}, "the loss of the replay batch is nan at shifted parameters"),
         (
             {"method": "sga", "options": {"symmetric": True, "gamma": 1e38}},
-            "the loss of the incoming batch is nan at shifted parameters",
+            "the loss of the replay batch is nan at shifted parameters",
         ),
         ({"method": "sga-direct", "options": {"gamma": 1e60}}, "the direction handed to the optimiser is"),
         ({"method": "isgm", "options": {"epsilon": 1e60}}, "the weight vector is"),

@@ -1,0 +1,190 @@
+"""A hospital's answering side: seeds, round, iteration, rows and places come in, gradients go out.
+
+What runs here is the installed smg. A question says which rows and at which Θ; how rows are read, augmented, passed
+through the network and scored is settled by the hospital's own model folder, and nobody sends code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+import smg
+from smg.errors import SmgError
+from smg.federation.limits import Audit, Gate, Limits
+from smg.federation.messages import Ask, Holding, Message, Query, Sums, Terms
+from smg.federation.privacy import Noise
+from smg.federation.transport import Refused
+from smg.gradients.oracle import Oracle
+from smg.methods.der import distance
+from smg.networks.config import NetworkConfig
+from smg.networks.loss import Loss
+from smg.prepare.augment import Augmentation
+from smg.prepare.batches import Batch, Iteration
+from smg.prepare.options import Preparation
+from smg.prepare.slices import Slices
+
+LOSSES: dict[str, Loss] = {"distance": distance}  # beside the segmentation loss; what methods ask of others' rows
+Handler = Callable[[Message], Message]
+
+
+@dataclass
+class Hospital:
+    """Answers for the slices of one site.
+
+    Further kinds of questions (the end of a round, a model's versions) are added as `handlers`.
+    """
+
+    site: str
+    slices: Slices
+    oracle: Oracle
+    terms: Terms
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    window: int | None = None
+    exemplars: str = ""  # hash of what is stored
+    limits: Limits = field(default_factory=Limits)
+    audit: Audit = field(default_factory=Audit)
+    noise: Noise | None = None
+    handlers: dict[str, Handler] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._gate = Gate(self.site, self.limits, self.audit)
+        self._now: Iteration | None = None  # a row that two questions of one iteration need is read once
+        self._answers: dict[str, Handler] = {"greeting": self.greet, "gradients": self.gradients}
+
+    def __call__(self, caller: str, question: bytes) -> bytes:
+        """Answer a question, or say why not; the audit log has a line for each."""
+        about: dict[str, object] = {"caller": caller, "kind": "unreadable"}
+        try:
+            message = Message.from_bytes(question)
+            about |= {"kind": message.kind, **_countable(message)}
+            handler = (self._answers | self.handlers).get(message.kind)
+            if handler is None:
+                raise Refused(f"hospital {self.site}: answers no question of kind {message.kind!r}; update smg there")
+            if message.kind != "greeting":
+                self._gate.count()
+            answer = handler(message).to_bytes()
+        except SmgError as error:
+            self.audit.note(**about, answered=False, why=str(error))
+            return Message("refused", {"why": str(error), "later": getattr(error, "later", False)}).to_bytes()
+        self.audit.note(**about, answered=message.kind != "greeting", bytes=len(answer))
+        return answer
+
+    def greet(self, message: Message) -> Message:
+        """Say what is here, if both sides compute alike; refuse otherwise."""
+        asked = Terms(**message.facts["terms"])
+        if differing := self.terms.differences(asked):
+            here, there = vars(self.terms), vars(asked)
+            what = ", ".join(f"{name} {there[name]}, here {here[name]}" for name in differing)
+            raise Refused(f"hospital {self.site}: computes otherwise than the incoming one ({what}); make them equal")
+        return Holding(self.site, len(self.slices), self.exemplars, self.terms, self.limits.least_rows).message()
+
+    def gradients(self, message: Message) -> Message:
+        """Return of each query the gradient and loss, summed over its rows."""
+        return self.sums(Ask.of(message)).message()
+
+    def sums(self, ask: Ask) -> Sums:
+        """Return the row-summed gradients and losses."""
+        self._gate.check_rows(ask.queries)
+        self._check(ask)
+        iteration = self._iteration(ask)
+        self.oracle.at(*ask.place, report=False)
+        sums = [self._sum(ask.thetas[query.theta], query, iteration) for query in ask.queries]
+        return Sums(tuple(gradient for gradient, _ in sums), tuple(loss for _, loss in sums))
+
+    def _sum(self, theta: Tensor, query: Query, iteration: Iteration) -> tuple[Tensor, Tensor]:
+        batch = Batch("asked", tuple((0, index, place) for index, place in query.rows), iteration)
+        loss = LOSSES[query.loss] if query.loss else None
+        theta = theta.to(self.oracle.theta.device)
+        if self.noise is not None:
+            return self.noise.summed(self.oracle, theta, batch, loss)
+        return summed(self.oracle, theta, batch, loss)
+
+    def _iteration(self, ask: Ask) -> Iteration:
+        seed, round_, number = ask.place
+        augmentation = self.augmentation if ask.augmented else Augmentation()
+        last = self._now
+        if last is None or (last.seed, last.round, last.number, last.augmentation) != (*ask.place, augmentation):
+            last = Iteration(
+                incoming_site=self.slices,
+                previous_sites=(),
+                size=1,  # rows are drawn by who asks
+                seed=seed,
+                round=round_,
+                number=number,
+                augmentation=augmentation,
+                window=self.window,
+            )
+        self._now = last
+        return last
+
+    def _check(self, ask: Ask) -> None:
+        length, here = self.oracle.theta.numel(), len(self.slices)
+        for query in ask.queries:
+            if not 0 <= query.theta < len(ask.thetas) or any(not 0 <= index < here for index, _ in query.rows):
+                raise Refused(f"hospital {self.site}: was asked for a row that it does not have; greet it again")
+            if query.loss and query.loss not in LOSSES:
+                raise Refused(
+                    f"hospital {self.site}: does not know the loss {query.loss!r} of that method; it answers for the "
+                    f"segmentation loss and {', '.join(LOSSES)}"
+                )
+        if any(theta.shape != (length,) for theta in ask.thetas):
+            raise Refused(f"hospital {self.site}: its network has {length} weights, and other weights were sent")
+
+
+def summed(oracle: Oracle, theta: Tensor, batch: Batch, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
+    """Return gradient and loss summed over a batch's rows, by an oracle that keeps its last answer."""
+    oracle.at(*oracle.place, report=True)
+    gradient = oracle(theta, batch, loss)
+    value = oracle.answers[-1].loss
+    oracle.answers.clear()
+    return gradient * len(batch), value.detach() * len(batch)
+
+
+def terms_of(
+    network: NetworkConfig, preparation: Preparation, augmentation: Augmentation, loss: str, seed: int, precision: str
+) -> Terms:
+    """Return what has to be equal at all hospitals."""
+    return Terms(
+        smg=smg.__version__,
+        torch=str(torch.__version__).partition("+")[0],
+        network=_hash(network.model_dump(mode="json")),
+        preparation=_hash(preparation.model_dump(mode="json")),
+        augmentation=_hash(augmentation.model_dump(mode="json")),
+        loss=loss,
+        seed=seed,
+        precision=precision,
+    )
+
+
+def refuse_coupled_rows(network: nn.Module) -> None:
+    """Refuse a network in which one row's output depends on the other rows of its batch, or on a draw for all."""
+    for name, module in network.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise SmgError(
+                f"network: {name or 'it'} is a batch norm, which mixes rows of different hospitals; use "
+                "network.norm=instance for a federation"
+            )
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            raise SmgError(
+                f"network: {name or 'it'} drops activations by a draw for the whole batch; use network.dropout=0 for "
+                "a federation"
+            )
+
+
+def _hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _countable(message: Message) -> Mapping[str, object]:
+    """Return what the audit log says of a question."""
+    if message.kind != "gradients":
+        return {}
+    _, round_, iteration = message.facts["place"]
+    rows = [len(rows) for _, rows, _ in message.facts["queries"]]
+    return {"round": round_, "iteration": iteration, "rows": rows}

@@ -1,0 +1,82 @@
+"""What a hospital allows of its own data, and the log of what it answered."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from smg.federation.messages import Query
+from smg.federation.transport import Refused
+from smg.files import append_line
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Rules that a hospital sets for itself. Nobody outside can change them.
+
+    least_rows: fewest rows of which a gradient is given. A gradient of one slice shows most of that slice.
+    a_minute: answers in any 60 seconds; None for no limit.
+    budget: answers in all, counted over restarts in the audit log; None for no limit.
+    """
+
+    least_rows: int = 1
+    a_minute: int | None = None
+    budget: int | None = None
+
+
+@dataclass
+class Audit:
+    """A hospital's record of its answers: one JSON line each, in a file of its own."""
+
+    path: Path | None = None  # None keeps it in memory only
+    answered: int = 0
+    entries: list[dict[str, object]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.path.exists():
+            self.answered = sum(1 for line in self.path.read_bytes().splitlines() if b'"answered": true' in line)
+
+    def note(self, **what: object) -> None:
+        """Add one line."""
+        entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **what}
+        self.answered += bool(what.get("answered"))
+        if self.path is None:
+            self.entries.append(entry)
+        else:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            append_line(self.path, entry)
+
+
+class Gate:
+    """Lets a question through or refuses it, by the hospital's limits."""
+
+    def __init__(self, site: str, limits: Limits, audit: Audit) -> None:
+        self.site, self.limits, self.audit = site, limits, audit
+        self._recent: deque[float] = deque()
+
+    def check_rows(self, queries: tuple[Query, ...]) -> None:
+        """Refuse a gradient of fewer rows than the hospital allows; a query without rows needs no answer."""
+        fewest = min((len(one.rows) for one in queries), default=0)
+        if fewest < self.limits.least_rows:
+            raise Refused(
+                f"hospital {self.site}: answers for no fewer than {self.limits.least_rows} rows, and was asked for "
+                f"{fewest}; raise replay.batch, or agree on a lower limit with the hospital"
+            )
+
+    def count(self) -> None:
+        """Refuse more answers than the hospital allows, in a minute or in all."""
+        limits, now = self.limits, time.monotonic()
+        if limits.budget is not None and self.audit.answered >= limits.budget:
+            raise Refused(
+                f"hospital {self.site}: has given the {limits.budget} answers that it allows; ask the hospital for more"
+            )
+        while self._recent and now - self._recent[0] >= 60:
+            self._recent.popleft()
+        if limits.a_minute is not None and len(self._recent) >= limits.a_minute:
+            raise Refused(
+                f"hospital {self.site}: allows {limits.a_minute} answers a minute; go on later with the same command"
+            )
+        self._recent.append(now)

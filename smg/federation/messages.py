@@ -1,0 +1,155 @@
+"""Messages between hospitals: typed questions and answers, as bytes of safetensors. Nothing is pickled.
+
+A message is a kind, a few facts as JSON, and tensors by name. The facts hold numbers, hashes and pseudonyms; no path,
+no name of a patient and no pixel has a place in them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from smg.errors import SmgError
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message as it travels."""
+
+    kind: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """Return the message as bytes."""
+        from safetensors.torch import save
+
+        # safetensors stores no tensors that share memory, and a file without any tensor is legal.
+        made = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.tensors.items()}
+        return save(made, {"kind": self.kind, "facts": json.dumps(self.facts, sort_keys=True)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Message:
+        """Return the message that the bytes are."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            length = int.from_bytes(data[:8], "little")
+            about = json.loads(data[8 : 8 + length])["__metadata__"]
+            return cls(about["kind"], json.loads(about["facts"]), load(data))
+        except (ValueError, KeyError, SafetensorError):
+            raise SmgError("a message that is not smg's arrived; all hospitals need the same version of smg") from None
+
+
+@dataclass(frozen=True)
+class Query:
+    """One gradient that is asked of a hospital: at which of the message's Θ, for which of its rows, of which loss."""
+
+    theta: int
+    rows: tuple[tuple[int, int], ...]  # (slice, place in the iteration)
+    loss: str = ""  # the segmentation loss, or another that a hospital knows by name
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Gradients asked of one hospital in one journey."""
+
+    place: tuple[int, int, int]  # seed, round, iteration: every draw and augmentation is a function of it
+    augmented: bool
+    thetas: tuple[Tensor, ...]
+    queries: tuple[Query, ...]
+
+    def message(self) -> Message:
+        """Return it as a message."""
+        queries = [[one.theta, [list(row) for row in one.rows], one.loss] for one in self.queries]
+        facts = {"place": list(self.place), "augmented": self.augmented, "queries": queries}
+        return Message("gradients", facts, {f"theta.{n}": theta for n, theta in enumerate(self.thetas)})
+
+    @classmethod
+    def of(cls, message: Message) -> Ask:
+        """Return what a message asks."""
+        seed, round_, iteration = (int(number) for number in message.facts["place"])
+        queries = tuple(
+            Query(int(theta), tuple((int(index), int(place)) for index, place in rows), str(loss))
+            for theta, rows, loss in message.facts["queries"]
+        )
+        return cls((seed, round_, iteration), bool(message.facts["augmented"]), numbered("theta", message), queries)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A hospital's answer: of each query the gradient and the loss, summed over its rows."""
+
+    gradients: tuple[Tensor, ...]
+    losses: tuple[Tensor, ...]
+
+    def message(self) -> Message:
+        """Return it as a message."""
+        losses = torch.stack(list(self.losses)) if self.losses else torch.zeros(0)
+        return Message(
+            "sums", {}, {"losses": losses} | {f"gradient.{n}": gradient for n, gradient in enumerate(self.gradients)}
+        )
+
+    @classmethod
+    def of(cls, message: Message) -> Sums:
+        """Return the sums in a message."""
+        return cls(numbered("gradient", message), tuple(message.tensors["losses"].unbind()))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What hospitals must have in common for their gradients to add up, each as a word or a hash."""
+
+    smg: str
+    torch: str
+    network: str
+    preparation: str
+    augmentation: str
+    loss: str
+    seed: int
+    precision: str
+
+    def differences(self, other: Terms) -> list[str]:
+        """Return the names of what differs."""
+        return [name for name, value in vars(self).items() if value != getattr(other, name)]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What a hospital says that it has, when it is greeted: how much, and under which hash. Never what it is."""
+
+    site: str
+    rows: int  # slices that may be drawn; 0 where it holds no exemplars
+    exemplars: str  # hash of the stored exemplars
+    terms: Terms
+    least_rows: int = 1
+    public_key: str = ""  # for secure sums
+
+    def message(self) -> Message:
+        """Return it as a message."""
+        return Message("holding", vars(self) | {"terms": vars(self.terms)})
+
+    @classmethod
+    def of(cls, message: Message) -> Holding:
+        """Return the holding in a message."""
+        try:
+            return cls(**{**message.facts, "terms": Terms(**message.facts["terms"])})
+        except (TypeError, KeyError):
+            raise SmgError("a hospital greets as no smg of this version does; update smg there or here") from None
+
+
+def numbered(name: str, message: Message) -> tuple[Tensor, ...]:
+    """Return the tensors `name.0`, `name.1`, ... of a message."""
+    count = sum(key.startswith(f"{name}.") for key in message.tensors)
+    return tuple(message.tensors[f"{name}.{n}"] for n in range(count))
+
+
+def size_of(thetas: Sequence[Tensor]) -> int:
+    """Return the bytes of some vectors."""
+    return sum(theta.numel() * theta.element_size() for theta in thetas)
