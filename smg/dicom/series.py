@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from smg import patience
 from smg.dicom.files import (
     Array,
     dicom_files,
@@ -91,6 +92,7 @@ class Series:
             rescales = [self.planes[index].rescale for _, index in sorted(pairs)]
             with in_file(file):
                 frames = read_frames(file, rescales)
+            patience.advance()
             for frame, index in pairs:
                 if not np.can_cast(frames[frame].dtype, self.kind) and (frames[frame] % 1).any():
                     raise SmgError(f"{file.name}: its values are not the whole numbers that its header announces")
@@ -133,6 +135,7 @@ def read_series(path: Path) -> Series:
 
 def _head(file: Path) -> Any:
     """Return a file's attributes that decide where its pixels lie."""
+    patience.advance()
     with in_file(file):
         head = open_dicom(file, KEYWORDS)
         for keyword in ("SeriesInstanceUID", "SOPInstanceUID", "SOPClassUID"):

@@ -15,7 +15,7 @@ from smg.prepare.options import Preparation
 from smg.sites.check import Examined, doubled, examine, on_all_cores
 from smg.sites.formats import Array
 from smg.sites.site import Fault, Site, Subject
-from smg.sites.volume import LIMIT, Volume
+from smg.sites.volume import Volume
 
 FAR = 2.0  # factor between a scan's pixels and the spacing from which on the user gets a note
 ROUNDING = 1e-6  # of the largest value: a bound on the rounding error of a resized slice
@@ -26,7 +26,7 @@ def prepare_site(
     options: Preparation,
     leave_out: bool = False,
     cache: Path | None = None,
-    limit: int = LIMIT,
+    limit: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> list[Prepared]:
     """Return every subject of the site as memory-mapped slices, from the cache where nothing has changed.

@@ -18,7 +18,7 @@ from smg.sites.formats import Array
 from smg.sites.labels import Labels
 from smg.sites.masks import read_subject_mask, structures_of
 from smg.sites.site import Fault, Site, Subject
-from smg.sites.volume import LIMIT, Volume, read_volume, same_grid
+from smg.sites.volume import Volume, read_volume, same_grid
 
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -41,7 +41,7 @@ class Examined:
 
 
 def examine(
-    subject: Subject, labels: Labels, limit: int = LIMIT, label_values: frozenset[int] | None = None
+    subject: Subject, labels: Labels, limit: int | None = None, label_values: frozenset[int] | None = None
 ) -> Examined:
     """Read a subject's images and mask and find every fault that shows without other subjects."""
     found = Examined(subject)
@@ -181,7 +181,7 @@ class Check:
 
 
 def check_sites(
-    sites: Iterable[Site], labels: Labels, limit: int = LIMIT, progress: Callable[[str], None] | None = None
+    sites: Iterable[Site], labels: Labels, limit: int | None = None, progress: Callable[[str], None] | None = None
 ) -> Check:
     """Examine every subject of every site on all cores; return facts and faults.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from smg import patience
 from smg.errors import SmgError
 
 Array = np.ndarray[Any, Any]
@@ -51,3 +52,34 @@ def head(path: Path, length: int) -> bytes:
     """Return the first `length` bytes of a file."""
     with path.open("rb") as file:
         return file.read(length)
+
+
+def scan_suffix(path: Path) -> str | None:
+    """Return the suffix that gives a scan's format; None if the file is not a scan, as hidden `._*` files."""
+    name = path.name.lower()
+    if name.startswith("."):
+        return None
+    return next((s for s in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(s)), None)
+
+
+class naming:
+    """Turn every error of the block into one line that begins with the file's name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SmgError):
+            raise type(error)(f"{self.path}: {error}") from None
+        if isinstance(error, OSError):
+            raise SmgError(f"{self.path}: {error.strerror or error}") from None
+        if isinstance(error, MemoryError) and not patience.limited():  # a reading process says more of it
+            raise SmgError(f"{self.path}: not enough memory to read it; close other programs") from None
+        if isinstance(error, Exception) and not isinstance(
+            error, MemoryError
+        ):  # of a library: one bad file must not stop the others
+            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise SmgError(f"{self.path}: cannot be read or written ({line})") from error

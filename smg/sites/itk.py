@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from smg.errors import SmgError
 from smg.sites.formats import FEWER, META, NRRD, Array, Header, Truncated, drop_single
-from smg.sites.itk_headers import all_there, meta_array, meta_fields, meta_is_sound, nrrd_array, nrrd_files
+from smg.sites.itk_headers import check_nrrd, meta_array, meta_fields, meta_files, meta_is_sound, nrrd_array
 
 
 def read_header(path: Path) -> Header:
@@ -19,9 +20,11 @@ def read_header(path: Path) -> Header:
 
     no_scan = "not a scan that can be read, or cut short; copy the file again"
     if path.suffix.lower() in META and not meta_is_sound(meta_fields(path)[0]):
-        raise Truncated(no_scan)  # before MetaImage's library prints its own complaint
+        raise Truncated(no_scan)
+    if path.suffix.lower() in META:
+        meta_files(path)
     if path.suffix.lower() in NRRD:
-        all_there(nrrd_files(path))
+        check_nrrd(path)
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     with itk_error(no_scan):
@@ -29,11 +32,13 @@ def read_header(path: Path) -> Header:
     if reader.GetNumberOfComponents() > 1:
         raise SmgError(f"holds {reader.GetNumberOfComponents()} values a voxel; give a scan with one")
     size = drop_single(reader.GetSize())
+    if min(size, default=0) < 1:
+        raise Truncated(no_scan)
     spacing, origin = np.array(reader.GetSpacing()), np.array(reader.GetOrigin())
     direction = np.array(reader.GetDirection()).reshape(len(spacing), len(spacing))
     affine = _affine(direction, spacing, origin)
     voxel = sitk.GetArrayViewFromImage(sitk.Image([1, 1, 1], reader.GetPixelID())).dtype
-    return Header(size[::-1], affine, int(np.prod(size, dtype=np.int64)) * int(voxel.itemsize), voxel)
+    return Header(size[::-1], affine, math.prod(size) * int(voxel.itemsize), voxel)
 
 
 def read_array(path: Path, header: Header) -> Array:

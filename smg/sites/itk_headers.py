@@ -18,22 +18,63 @@ from smg.errors import SmgError
 from smg.sites.formats import FEWER, Array, Header, Truncated, head
 from smg.sites.inflate import inflate
 
+MOST_HEADER = 16 << 20  # bytes of a header that are read: a list of files may be long
+MOST_FILES = 65_536  # that one scan may be in
+MOST_DIMENSIONS = 8
+PATTERN = re.compile(r"[^%\s]*%0?[0-9]?d[^%\s]*")  # of numbered files, as C's printf writes it: slice%03d.raw
+NUMBER = re.compile(r"-?[0-9]{1,9}")
+INVALID = "its header is invalid; export the scan again"
+
 
 def meta_files(path: Path) -> list[Path]:
     """Return the files that a MetaImage header names: one file, a list of one a slice, or a numbered pattern."""
     fields, _ = meta_fields(path)
     named = fields.get("elementdatafile", "")
     if named.upper().split()[:1] == ["LIST"]:
-        names = [os.fsdecode(line).strip() for line in path.read_bytes().splitlines()]
+        names = [os.fsdecode(line).strip() for line in head(path, MOST_HEADER).splitlines()]
         names = names[1 + max(n for n, line in enumerate(names) if line.lower().startswith("elementdatafile")) :]
-    elif re.fullmatch(r"\S*%0?\d*d\S*( +\d+){0,3}", named):
-        pattern, *numbers = named.split()
+    elif "%" in named:
+        pattern, numbers = _pattern(named, least=0, most=3)
         slices = (_meta_size(fields) or [1])[-1]
-        first, last, step = [*map(int, numbers), *(1, slices, 1)[len(numbers) :]]
-        names = [pattern % number for number in range(first, last + 1, max(step, 1))[:slices]]
+        first, last, step = [*numbers, *(1, slices, 1)[len(numbers) :]]
+        names = _numbered(pattern, range(first, last + 1, max(step, 1))[:slices])
     else:
         names = [named]
-    return [path.parent / name for name in names if name and name.upper() != "LOCAL"]
+    return inside(path.parent, [name for name in names if name and name.upper() != "LOCAL"])
+
+
+def _pattern(named: str, least: int, most: int) -> tuple[str, list[int]]:
+    """Return the pattern of numbered files that a header names, and the numbers that follow it."""
+    pattern, *words = named.split(maxsplit=most + 1)
+    sound = least <= len(words) <= most and all(NUMBER.fullmatch(word) for word in words)
+    if not sound or not PATTERN.fullmatch(pattern):
+        raise SmgError(f"{INVALID} (its files are named by a pattern that cannot be read)")
+    return pattern, [int(word) for word in words]
+
+
+def _numbered(pattern: str, numbers: range) -> list[str]:
+    """Return the names of numbered files, unless there are more than a scan has slices."""
+    if len(numbers) > MOST_FILES:
+        raise SmgError(f"{INVALID} (it names {len(numbers):,} files)")
+    return [pattern % number for number in numbers]
+
+
+def inside(folder: Path, names: list[str]) -> list[Path]:
+    """Return the files of these names in a scan's folder; refuse a name or a link that leads out of the folder.
+
+    A header comes with a scan from elsewhere, and must not make any other file of this machine a scan.
+    """
+    if len(names) > MOST_FILES:
+        raise SmgError(f"{INVALID} (it names {len(names):,} files)")
+    real = folder.resolve()
+    for name in names:
+        try:
+            leads_out = "\0" in name or not (real / name).resolve().is_relative_to(real)
+        except (OSError, RuntimeError):  # a name too long, or a circle of links
+            leads_out = True
+        if leads_out:
+            raise SmgError("its header names a data file outside the scan's folder; copy both files into one folder")
+    return [folder / name for name in names]
 
 
 def all_there(files: list[Path]) -> None:
@@ -65,14 +106,19 @@ def _meta_flag(fields: dict[str, str], key: str, default: str) -> bool:
 def _meta_size(fields: dict[str, str]) -> list[int]:
     """Return the voxels along i, j, k; an empty list if the header has no valid sizes."""
     words = fields.get("dimsize", "").split()
-    return [int(word) for word in words] if all(word.isdecimal() for word in words) else []
+    return [int(word) for word in words] if all(re.fullmatch("[0-9]{1,9}", word) for word in words) else []
 
 
 def meta_is_sound(fields: dict[str, str]) -> bool:
-    """Return whether a MetaImage header has valid sizes, a type and a data file."""
-    numbers = [fields.get("ndims", "3"), fields.get("headersize", "0").removeprefix("-")]
+    """Return whether a MetaImage header has as many valid sizes as dimensions, a type and a data file."""
+    size, dimensions = _meta_size(fields), fields.get("ndims", "3")
     named = fields.get("elementdatafile") and fields.get("elementtype", "").startswith("MET_")
-    return bool(named and _meta_size(fields) and all(number.isdecimal() for number in numbers))
+    numbered = NUMBER.fullmatch(dimensions) and NUMBER.fullmatch(fields.get("headersize", "0"))
+    alone = fields.get("elementnumberofchannels", "1") == "1"
+    return bool(
+        named and numbered and alone and 1 <= int(dimensions) <= MOST_DIMENSIONS and len(size) == int(dimensions)
+        and min(size) > 0
+    )  # fmt: skip
 
 
 def meta_array(path: Path, header: Header) -> Array | None:
@@ -103,9 +149,11 @@ def _unpacked(path: Path, start: int, header: Header, big_endian: bool) -> Array
     """Return the voxels that are compressed in a file from byte `start` on, verified by their checksum."""
     with path.open("rb") as file:
         file.seek(start)
-        data, whole = inflate(file, header.bytes, to_the_end=True)
+        data, whole, more = inflate(file, header.bytes, to_the_end=True)
     if len(data) < header.bytes or not whole:
         raise Truncated(FEWER)
+    if more >= header.bytes // header.shape[0]:  # less may be padding
+        raise SmgError("holds at least a slice more than its header announces; export the scan again")
     stored = np.frombuffer(data, header.own.newbyteorder(">" if big_endian else "<")).reshape(header.shape)
     return stored.astype(header.own, copy=False)
 
@@ -121,7 +169,7 @@ def _nrrd_fields(path: Path) -> tuple[dict[str, str], list[str], int | None]:
     with path.open("rb") as file:
         if file.read(4) != b"NRRD":
             return fields, listed, None
-        for line in file:
+        while file.tell() < MOST_HEADER and (line := file.readline(1 << 16)):
             text = os.fsdecode(line).strip()
             if not text:
                 return fields, listed, file.tell()
@@ -137,13 +185,25 @@ def nrrd_files(path: Path) -> list[Path]:
     """Return the files that an NRRD header names for its voxels: none, one, a list, or a numbered pattern."""
     fields, listed, _ = _nrrd_fields(path)
     named = fields.get("datafile", "")
-    if re.fullmatch(r"\S*%0?\d*d\S*( +-?\d+){3,4}", named):
-        pattern, first, last, step, *_ = named.split()
-        numbers = range(int(first), int(last) + (1 if int(step) > 0 else -1), int(step) or 1)
-        listed = [pattern % number for number in numbers]
+    if "%" in named:
+        pattern, (first, last, step, *_) = _pattern(named, least=3, most=4)
+        listed = _numbered(pattern, range(first, last + (1 if step > 0 else -1), step or 1))
     elif named and not listed:
         listed = [named]
-    return [path.parent / name for name in listed]
+    return inside(path.parent, listed)
+
+
+def check_nrrd(path: Path) -> None:
+    """Refuse an NRRD header without an end, without sizes, or whose files are not all there."""
+    fields, _, length = _nrrd_fields(path)
+    files = nrrd_files(path)
+    sizes = fields.get("sizes", "").split()
+    sound = all(re.fullmatch("[0-9]{1,9}", word) and int(word) > 0 for word in sizes) and sizes
+    if not sound or not 1 <= len(sizes) <= MOST_DIMENSIONS or fields.get("dimension", "").strip() != str(len(sizes)):
+        raise Truncated(f"{INVALID} (dimension and sizes)")
+    if length is None and not files:
+        raise Truncated(f"{INVALID} (no empty line ends it); copy the file again")
+    all_there(files)
 
 
 def nrrd_array(path: Path, header: Header) -> Array | None:

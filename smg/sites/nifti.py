@@ -7,6 +7,7 @@ bytes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,28 +23,33 @@ if TYPE_CHECKING:
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 TO_MILLIMETRES = {1: 1e3, 2: 1.0, 3: 1e-3}  # by NIfTI's code of the unit; an unknown unit counts as millimetres
+MOST_OFFSET = 256 << 20  # bytes of header extensions before the voxels
 NONSENSE = "its NIfTI header is invalid; export the scan again"
 
 
 def read_header(path: Path) -> Header:
     """Return the header of a NIfTI file."""
-    return _geometry(_parse(_bytes(path, 544)))
+    return _geometry(_parse(_bytes(path, 544)[0]))
 
 
 def read_array(path: Path, header: Header) -> Array:
     """Return the voxels of a NIfTI file, [k, j, i], with its slope and intercept applied."""
     parsed: nib.Nifti1Header = header.own
-    start = max(int(parsed.get_data_offset()), 544 if int(parsed["sizeof_hdr"]) == 540 else 352)  # after the header
-    data = _bytes(path, start + header.bytes, to_the_end=True)
-    if len(data) < start + header.bytes:
+    start = _start(parsed)
+    size = math.prod(header.shape) * parsed.get_data_dtype().itemsize
+    data, whole, more = _bytes(path, start + size, to_the_end=True)
+    if len(data) < start + size:
         raise Truncated(
-            f"cut short: {max(len(data) - start, 0)} of the {header.bytes} bytes its header announces; "
-            "copy the file again"
+            f"cut short: {max(len(data) - start, 0)} of the {size} bytes its header announces; copy the file again"
         )
-    raw = np.frombuffer(data, parsed.get_data_dtype(), offset=start, count=int(np.prod(header.shape)))
-    slope, intercept = _valid(parsed.get_slope_inter)
+    if not whole:
+        raise Truncated("its gzip stream has no end, so that its bytes cannot be verified; copy the file again")
+    if more >= size // header.shape[0]:  # less may be padding
+        raise SmgError("holds at least a slice more than its header announces; export the scan again")
+    raw = np.frombuffer(data, parsed.get_data_dtype(), offset=start, count=math.prod(header.shape))
     array = raw.reshape(header.shape)
-    if (slope, intercept) in ((None, None), (1.0, 0.0)):
+    slope, intercept = _valid(parsed.get_slope_inter)
+    if not _scaled(parsed):
         return array
     return array * np.float64(1.0 if slope is None else slope) + np.float64(intercept or 0.0)
 
@@ -71,12 +77,34 @@ def write(path: Path, array: Array, affine: Array, like: Header | None = None) -
     image.to_filename(path)
 
 
-def _bytes(path: Path, length: int, to_the_end: bool = False) -> bytes:
-    """Return the first `length` bytes of a file, decompressed if it is gzipped; fewer if the file ends early."""
+def _bytes(path: Path, length: int, to_the_end: bool = False) -> tuple[bytes, bool, int]:
+    """Return the first `length` bytes of a file, decompressed if it is gzipped; fewer if the file ends early.
+
+    With `to_the_end`, also whether its checksum was verified if it is gzipped, and how many bytes follow that are not
+    padding.
+    """
     with path.open("rb") as file:
         packed = file.read(2) == GZIP
         file.seek(0)
-        return inflate(file, length, to_the_end)[0] if packed else file.read(length)
+        if packed:
+            return inflate(file, length, to_the_end)
+        there = path.stat().st_size
+        data = file.read(min(length, there))
+        rest = file.read(1 << 20) if to_the_end else b""
+        return data, True, max(there - length, 0) if rest.strip(b"\0") else 0
+
+
+def _start(parsed: nib.Nifti1Header) -> int:
+    """Return the byte at which voxels begin, after the header and its extensions."""
+    first, given = (544 if int(parsed["sizeof_hdr"]) == 540 else 352), parsed["vox_offset"]
+    if not 0 <= given <= MOST_OFFSET:
+        raise SmgError(NONSENSE)
+    return max(int(given), first)
+
+
+def _scaled(parsed: nib.Nifti1Header) -> bool:
+    """Return whether voxels are stored otherwise than by their value: with a slope or an intercept."""
+    return _valid(parsed.get_slope_inter) not in ((None, None), (1.0, 0.0))
 
 
 def _parse(head: bytes) -> nib.Nifti1Header:
@@ -124,5 +152,5 @@ def _geometry(header: nib.Nifti1Header) -> Header:
         affine = RAS_TO_LPS @ np.diag([*header["pixdim"][1:4].astype(float), 1.0])
     scale = TO_MILLIMETRES.get(int(header["xyzt_units"]) & 7, 1.0)
     affine = np.diag([scale, scale, scale, 1.0]) @ affine
-    size = int(np.prod(shape, dtype=np.int64)) * int(header.get_data_dtype().itemsize)
+    size = math.prod(shape) * (8 if _scaled(header) else int(header.get_data_dtype().itemsize))
     return Header(shape[::-1], RAS_TO_LPS @ affine, size, header)

@@ -11,7 +11,8 @@ from pathlib import Path, PureWindowsPath
 
 from smg.errors import SmgError
 
-CHANNEL = re.compile("image([0-9]*)")
+CHANNEL = re.compile("image([0-9]{0,3})")
+MOST_BYTES, MOST_COLUMNS = 64 << 20, 1000
 
 
 def channel_columns(columns: Iterable[str]) -> list[str]:
@@ -26,6 +27,8 @@ def read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     Spreadsheets' habits are accepted: a byte order mark, semicolons or tabs between cells, spaces around cells,
     capitals in the first line, and empty rows.
     """
+    if path.stat().st_size > MOST_BYTES:
+        raise SmgError(f"{path}: a CSV file of over {MOST_BYTES >> 20} MiB; list the scans of fewer sites")
     text = path.read_bytes().decode("utf-8-sig", errors="replace")
     if "\ufffd" in text or "\0" in text:
         raise SmgError(f"{path}: not a CSV file in UTF-8; save it as CSV with UTF-8 encoding")
@@ -36,6 +39,8 @@ def read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
     except csv.Error as error:
         raise SmgError(f"{path}: line {reader.line_num} is not CSV: {error}; correct its quotes") from None
     columns = [name.lower() for name in lines[0][1]] if lines else []
+    if len(columns) > MOST_COLUMNS:
+        raise SmgError(f"{path}: its first line names {len(columns):,} columns; keep image, mask, site and case")
     for name in ("image", "mask"):
         if columns.count(name) != 1:
             raise SmgError(
@@ -55,7 +60,8 @@ def read_rows(path: Path) -> list[tuple[int, dict[str, str]]]:
                 "quote a path that contains a separator"
             )
         if any(cells):
-            rows.append((line, dict(zip_longest(columns, cells[: len(columns)], fillvalue=""))))
+            named = zip_longest(columns, cells[: len(columns)], fillvalue="")
+            rows.append((line, {name: cell for name, cell in named if name in (*channels, "mask", "site", "case")}))
     return rows
 
 

@@ -17,11 +17,15 @@ import numpy as np
 
 from smg.errors import SmgError
 from smg.files import folder_in
-from smg.sites import dicom, itk, nifti
-from smg.sites.formats import NIFTI, NRRD, SUFFIXES, Array, Header
+from smg.sites import dicom, here, itk, nifti, readers
+from smg.sites.formats import META, NIFTI, NRRD, SUFFIXES, Array, Header, naming, scan_suffix
 from smg.sites.itk_headers import meta_files, nrrd_files
+from smg.sites.limits import scan_limit
 
-LIMIT = 2 << 30  # bytes of one scan, decompressed
+__all__ = [
+    "Orientation", "Volume", "is_scan", "mask_suffix", "naming", "read_header", "read_volume", "same_grid",
+    "scan_suffix", "source_files", "write_volume",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,14 +94,6 @@ class Volume:
         return slices, rows, columns
 
 
-def scan_suffix(path: Path) -> str | None:
-    """Return the suffix that gives a scan's format; None if the file is not a scan, as hidden `._*` files."""
-    name = path.name.lower()
-    if name.startswith("."):
-        return None
-    return next((s for s in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(s)), None)
-
-
 def is_scan(path: Path) -> bool:
     """Return whether a path is a file in a supported format, or a DICOM series: its folder, or `FOLDER/UID`."""
     return dicom.is_series(path) or (not path.is_dir() and scan_suffix(path) is not None)
@@ -105,46 +101,28 @@ def is_scan(path: Path) -> bool:
 
 def read_header(path: Path) -> Header:
     """Return shape, geometry and decompressed size of a scan; no voxel is read."""
-    with naming(path):
-        if path.is_dir() or dicom.is_series(path):
-            header = dicom.read_header(path)
-        elif not path.exists():
-            raise SmgError("no such file; correct the path")
-        elif dicom.is_dicom_file(path):
-            raise SmgError("one DICOM file, not a scan; give the folder that holds all files of its series")
-        elif (suffix := scan_suffix(path)) is None:
-            raise SmgError(f"not a scan: its name ends in none of {' '.join(SUFFIXES)}; convert or rename it")
-        else:
-            header = nifti.read_header(path) if suffix in NIFTI else itk.read_header(path)
-        if len(header.shape) != 3:
-            raise SmgError(f"has {_counted(len(header.shape))} dimensions; give a scan of three")
-        if not _usable(header.affine):
-            raise SmgError("its geometry is unusable: a spacing is zero, infinite or NaN; export the scan again")
-    return header
+    return readers.read_header(path) if _needs_reader(path) else here.read_header(path)
 
 
-def read_volume(path: Path, limit: int = LIMIT) -> Volume:
-    """Return a scan of any format; raise an error if it would decompress to more than `limit` bytes."""
-    header = read_header(path)
-    with naming(path):
-        if header.bytes > limit:
-            raise SmgError(
-                f"decompresses to {header.bytes / 2**30:.1f} GiB, over the limit of {limit / 2**30:.1f} GiB; "
-                "crop or resample the scan"
-            )
-        if path.is_dir() or dicom.is_series(path):
-            array = dicom.read_array(header)
-        elif scan_suffix(path) in NIFTI:
-            array = nifti.read_array(path, header)
-        else:
-            array = itk.read_array(path, header)
-    return Volume(array, header.affine)
+def read_volume(path: Path, limit: int | None = None) -> Volume:
+    """Return a scan of any format; refuse one of more than `limit` bytes (default: `smg.sites.limits`)."""
+    read = readers.read_voxels if _needs_reader(path) else here.read_voxels
+    return Volume(*read(path, scan_limit() if limit is None else limit))
+
+
+def _needs_reader(path: Path) -> bool:
+    """Return whether a scan's format is read in a process of its own."""
+    if not readers.AVAILABLE:
+        return False
+    if path.is_file():
+        return scan_suffix(path) in (*META, *NRRD)
+    return dicom.is_series(path)
 
 
 def source_files(path: Path) -> list[Path]:
     """Return every file whose bytes make up the scan; a change of any of them changes the scan."""
     if not path.is_dir() and dicom.is_series(path):
-        return dicom.series_files(path)
+        return readers.series_files(path) if readers.AVAILABLE else here.series_files(path)
     if path.is_dir():
         return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if path.suffix.lower() in (".mhd", *NRRD):
@@ -195,34 +173,3 @@ def same_grid(one: Volume, other: Volume) -> str | None:
 def _size(shape: tuple[int, ...]) -> str:
     """Return a stored shape in words, i first: `24 x 20 x 6`."""
     return " x ".join(str(n) for n in shape[::-1])
-
-
-def _counted(n: int) -> str:
-    """Return a number of dimensions in words."""
-    return {1: "one", 2: "two", 4: "four", 5: "five"}.get(n, str(n))
-
-
-def _usable(affine: Array) -> bool:
-    """Return whether an affine is finite and can be inverted."""
-    return bool(np.isfinite(affine).all() and abs(np.linalg.det(affine[:3, :3])) > 1e-9)
-
-
-class naming:
-    """Turn every error of the block into one line that begins with the file's name."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, SmgError):
-            raise type(error)(f"{self.path}: {error}") from None
-        if isinstance(error, OSError):
-            raise SmgError(f"{self.path}: {error.strerror or error}") from None
-        if isinstance(error, MemoryError):
-            raise SmgError(f"{self.path}: not enough memory to read it; close other programs") from None
-        if isinstance(error, Exception):  # of a library: one bad file must not stop the others
-            line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            raise SmgError(f"{self.path}: cannot be read or written ({line})") from error

@@ -26,6 +26,7 @@ from pydicom.uid import (
 from smg.dicom.files import pydicom_module
 from smg.dicom.series import is_series, read_series
 from smg.errors import SmgError
+from smg.sites import here
 from smg.sites.volume import is_scan, read_header, read_volume, source_files
 from tests.dicom.made import (
     NAME,
@@ -345,6 +346,7 @@ def test_without_the_extra_one_line_says_what_to_install(tmp_path: Path, monkeyp
     monkeypatch.setitem(sys.modules, "pydicom", None)
     try:
         assert is_scan(folder)
-        assert "pip install 'smg-learning[dicom]'" in fault(folder)
+        with pytest.raises(SmgError, match=r"pip install 'smg-learning\[dicom\]'"):
+            here.read_header(folder)
     finally:
         pydicom_module.cache_clear()
