@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import math
 import os
 import secrets
 import shutil
@@ -115,10 +116,27 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def to_json(value: object, indent: int | None = None, sort_keys: bool = False) -> str:
+    """Return a value as strict JSON, which has no NaN and no infinity: they become null."""
+    try:
+        return json.dumps(value, indent=indent, sort_keys=sort_keys, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), indent=indent, sort_keys=sort_keys, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with None in the place of every number that is NaN or infinite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def write_json(path: Path, value: object, sort_keys: bool = True) -> None:
     """Write a value as indented JSON, whole or not at all."""
     with naming(path), replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, sort_keys=sort_keys) + "\n")
+        temporary.write_text(to_json(value, 2, sort_keys) + "\n")
 
 
 def append_line(path: Path, value: object, durable: bool = False) -> None:
@@ -127,7 +145,7 @@ def append_line(path: Path, value: object, durable: bool = False) -> None:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
         cut = file.read(1) not in (b"", b"\n")
-        file.write(b"\n" * cut + json.dumps(value).encode() + b"\n")
+        file.write(b"\n" * cut + to_json(value).encode() + b"\n")
         if durable:
             file.flush()
             os.fsync(file.fileno())

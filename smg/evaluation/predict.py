@@ -8,6 +8,7 @@ from scipy import ndimage
 from torch import Tensor, nn
 
 from smg.allocator import keep_freed_memory
+from smg.errors import SmgError
 from smg.networks.features import recorded_moments, undisturbed
 from smg.prepare.grid import Grid
 from smg.prepare.options import Preparation
@@ -17,6 +18,10 @@ from smg.sites.formats import Array
 
 AT_ONCE = 4  # slices a pass; more need more memory and are no faster on a CPU
 WINDOWS_AT_ONCE = 16  # windows a pass
+
+
+class NotFinite(SmgError):
+    """Error for a scan whose scores are NaN or infinite; the caller names the scan."""
 
 
 def predict_mask(
@@ -64,7 +69,10 @@ def class_scores(network: nn.Module, images: Tensor, options: Preparation, mirro
             if mirror:
                 scores = (scores + _probabilities(network, windows.to(device).flip(-1)).flip(-1)) / 2
             whole.add(where, scores.cpu())
-    return whole.scores()
+    every = whole.scores()
+    if not np.isfinite(every).all():
+        raise NotFinite("the network's scores are NaN or infinite, so that there is no mask; check its intensities")
+    return every
 
 
 def class_logits(network: nn.Module, images: Tensor, options: Preparation) -> Tensor:

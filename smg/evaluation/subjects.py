@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from torch import nn
 
+from smg.errors import SmgError
 from smg.evaluation.metrics import Metrics, dice, measure
-from smg.evaluation.predict import class_scores, keep_largest, predict_mask
+from smg.evaluation.predict import NotFinite, class_scores, keep_largest, predict_mask
 from smg.prepare.cache import Prepared
 from smg.prepare.options import Preparation
 from smg.sites.masks import read_subject_mask
@@ -50,7 +51,10 @@ def evaluate_subjects(
         if on_subject:
             on_subject(prepared.subject, number, len(subjects))
         truth = read_subject_mask(prepared.subject)
-        predicted = predict_mask(network, prepared.images, prepared.grid, options, largest, mirror)
+        try:
+            predicted = predict_mask(network, prepared.images, prepared.grid, options, largest, mirror)
+        except NotFinite as error:
+            raise SmgError(f"{prepared.subject.image}: {error}") from None
         rows.append(Evaluated(prepared.subject.case, by_class(predicted, truth, options)))
     return rows
 

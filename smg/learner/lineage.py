@@ -77,7 +77,12 @@ class Lineage:
         network = build_network(self.config.network, self.config.seed).to(device_of_choice())
         number = self.current if number is None else number
         if number or self.model.get("origin"):
-            network.load_state_dict(self.store.read_tensors(number, "weights"))
+            weights = self.store.read_tensors(number, "weights")
+            for name, tensor in weights.items():
+                if not tensor.isfinite().all():
+                    path = self.store.round_folder(number) / "weights.safetensors"
+                    raise SmgError(f"{path}: {name} holds NaN or infinite weights; go back to another round")
+            network.load_state_dict(weights)
         return network
 
     def network_for(self, site: str, number: int | None = None) -> nn.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,12 +15,12 @@ from torch import Tensor, nn
 
 from smg.cores import cores
 from smg.errors import SmgError
-from smg.evaluation.predict import mask_of, scores_and_moments
+from smg.evaluation.predict import NotFinite, mask_of, scores_and_moments
 from smg.learner.config import LearnerConfig
 from smg.learner.familiarity import Familiar, nearest
 from smg.networks.features import find_bottleneck
 from smg.prepare.grid import Grid
-from smg.prepare.site import prepare_scan
+from smg.prepare.site import Unusable, prepare_scan
 from smg.prepare.slices import passes
 from smg.sites.check import image_fault
 from smg.sites.formats import Array
@@ -92,7 +93,10 @@ class Predictor:
                 raise SmgError(f"{name}: {reason}")
             if reason := same_grid(channels[0], volume):
                 raise SmgError(f"{name}: not on the grid of {names[0]}: {reason}")
-        return prepare_scan(channels, options)
+        try:
+            return prepare_scan(channels, options)
+        except Unusable as error:
+            raise SmgError(f"{names[0]}: {error}") from None
 
     def _send(
         self, pool: ThreadPoolExecutor, path: Path, read: Future[Slices], keep: Keep | None
@@ -102,18 +106,30 @@ class Predictor:
             images, grid = read.result()
             scores, moments = self._pass(images)
         except SmgError as error:
+            if isinstance(error, NotFinite):
+                error = SmgError(f"{path}: {error}")
             failed: Future[Prediction] = Future()
             failed.set_exception(error)
             return path, failed
         return path, pool.submit(self._finish, path, scores, moments, grid, keep)
 
     def _pass(self, images: Array) -> tuple[Array, Tensor]:
+        """Return the scores of prepared slices and the scan's moments, all of them finite."""
         slices, options = torch.from_numpy(images), self.config.preparation
         if self.bottleneck is None:
             device = next(self.network.parameters()).device
             _, first = next(passes(slices, options, 1))
             self.bottleneck = find_bottleneck(self.network, first.to(device))
-        return scores_and_moments(self.network, slices, self.bottleneck, options, self.config.mirror)
+        scores, moments = scores_and_moments(self.network, slices, self.bottleneck, options, self.config.mirror)
+        if not moments.isfinite().all() or not self._measurable(moments):
+            raise NotFinite(
+                "its distance to a site is NaN or infinite, so that there is no mask; check its intensities"
+            )
+        return scores, moments
+
+    def _measurable(self, moments: Tensor) -> bool:
+        """Return whether every distance that is known is a finite number."""
+        return all(math.isfinite(d) for d in self.familiar.distances(moments).values() if d is not None)
 
     def _finish(self, path: Path, scores: Array, moments: Tensor, grid: Grid, keep: Keep | None) -> Prediction:
         made = self._decide(scores, moments, grid)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from smg.errors import SmgError, Stopped
+from smg.evaluation.predict import NotFinite
 from smg.evaluation.subjects import prepared_dice
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Gradient, GradientSource, Oracle
@@ -192,7 +193,10 @@ class Training:
             return
         before = self.progress.best_dice
         options = self.config.preparation, self.config.largest_component
-        rows = [prepared_dice(self.network, subject, *options) for subject in self.validation]
+        try:
+            rows = [prepared_dice(self.network, subject, *options) for subject in self.validation]
+        except NotFinite:
+            raise self._diverged(self.progress.iteration, "scores of validation subjects are nan") from None
         self.progress.curve.append({"iteration": self.progress.iteration, "dsc": sum(rows) / len(rows)})
         if self.config.select == "best" and self.progress.curve[-1]["dsc"] > before:
             self.progress.best = copied(self.network.state_dict())
@@ -201,8 +205,8 @@ class Training:
         if self.progress.best:
             self.network.load_state_dict(self.progress.best)
         for name, tensor in self.network.state_dict().items():  # statistics too, and means: no step has looked at them
-            if tensor.isnan().any():
-                raise self._diverged(self.progress.iteration, f"{name} is nan")
+            if not tensor.isfinite().all():
+                raise self._diverged(self.progress.iteration, f"{name} is {'nan' if tensor.isnan().any() else 'inf'}")
 
     def _diverged(self, iteration: int, what: str) -> Diverged:
         return Diverged(

@@ -21,6 +21,10 @@ FAR = 2.0  # factor between a scan's pixels and the spacing from which on the us
 ROUNDING = 1e-6  # of the largest value: a bound on the rounding error of a resized slice
 
 
+class Unusable(SmgError):
+    """Error for voxels from which no finite slices can be prepared; the caller names the file."""
+
+
 def prepare_site(
     site: Site,
     options: Preparation,
@@ -47,7 +51,10 @@ def prepare_site(
             return ready
         found = examine(subject, options.labels, limit, site.label_values)
         if not found.faults:
-            _make(path, found, options)
+            try:
+                _make(path, found, options)
+            except Unusable as error:
+                return [Fault(site.name, subject.case, str(subject.image), str(error))]
         return found.faults or open_entry(path, subject) or [_vanished(subject, path)]
 
     prepared: list[Prepared] = []
@@ -116,6 +123,8 @@ def prepare_scan(channels: Sequence[Volume], options: Preparation) -> tuple[Arra
         images = grid.image(array)
         for part in images if options.normalise == "slice" else [images]:
             normalise(part.reshape(-1))
+        if not np.isfinite(images).all() or not images.any():
+            raise Unusable("its values cannot be normalised in single precision; export the scan again")
         prepared.append(images)
     return prepared[0][:, None] if len(prepared) == 1 else np.stack(prepared, axis=1), grid
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
+
+from smg.files import to_json
 
 PIPE_WIDTH = 200  # columns of a table that no terminal shows
 
@@ -31,5 +32,5 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value to standard output as indented JSON."""
-    print(json.dumps(value, indent=2))
+    """Print a value to standard output as indented, strict JSON."""
+    print(to_json(value, indent=2))

@@ -24,6 +24,8 @@ One = TypeVar("One")
 Other = TypeVar("Other")
 Span = list[list[float]]
 
+LARGEST, SMALLEST = 1e15, 1e-15  # of voxels: in single precision the sum of their squares must exist
+
 
 @dataclass
 class Examined:
@@ -103,7 +105,8 @@ def turned(images: Sequence[Volume]) -> str:
         axial = image.axial()
         whole.update(repr(axial.shape).encode())
         for one in axial:
-            whole.update(np.ascontiguousarray(one, np.float32).data)
+            with np.errstate(over="ignore"):  # `image_fault` names values that are too large
+                whole.update(np.ascontiguousarray(one, np.float32).data)
     return whole.hexdigest()
 
 
@@ -112,8 +115,13 @@ def image_fault(array: Array) -> str | None:
     bad = 0 if array.dtype.kind != "f" else int(np.count_nonzero(~np.isfinite(array)))
     if bad:
         return f"{bad} voxels are NaN or infinite; export the scan again"
-    if array.size == 0 or array.min() == array.max():
+    low, high = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
+    if low == high:
         return "constant image: every voxel has the same value; export the scan again"
+    if max(-low, high) > LARGEST:
+        return f"its values reach {max(-low, high, key=abs):.1e}, too far to compute with; export the scan again"
+    if high - low < SMALLEST:
+        return f"its values differ by {high - low:.1e}, too little to compute with; export the scan again"
     return None
 
 
