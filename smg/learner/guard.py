@@ -1,16 +1,19 @@
 """The guard: whether a round harmed an earlier site, judged by subjects that no gradient has seen.
 
 Exemplars cannot tell: the round trains on them. So beside them a model keeps *sentinels* of each site, subjects of its
-validation part. Of each sentinel the DSC after the round is compared with that before it and with the best of any
-round so far, whichever is higher, so that small losses cannot add up unseen:
+validation part. Each sentinel's DSC after the round is compared with that before it and with its best so far:
 
-    fall of a subject   f = max(before, best) - after
+    fall of a subject   f = before - after
     fall of the site    F = mean of f over its n subjects,  standard error s / √n
+    below its best      B = mean of (best - after) over the same subjects
     s²                  (ν σ² + Σ (f - F)²) / (ν + n - 1)
 
-The few subjects say little of how much falls differ between patients, so s is held near σ, which counts as ν further
-subjects. σ is an assumption, not yet a measurement. A round is held where F of any site exceeds the tolerance, and
-where a site cannot be measured at all: nothing is kept of it that the round did not train on.
+A round is held where F of any site exceeds the tolerance, where B exceeds twice the tolerance, and where a site cannot
+be measured at all. B finds losses that add up over rounds. Its bound is wider because the best of several noisy scores
+lies above the true one: with the same bound for both, a third of harmless rounds would be held (results/guard.md).
+
+A few subjects say little of how much falls differ between patients, so s is held near σ, which counts as ν further
+subjects. σ is the median spread in the published runs.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SPREAD = 0.05  # σ, of DSC, between a site's patients in one round: assumed
+SPREAD = 0.05  # σ, of DSC, between a site's patients in one round
 WORTH = 4  # ν, subjects that σ counts as
+BELOW_BEST = 2.0  # tolerances that a site may lie below its best
 Evidence = Literal["sentinels", "held-out scans", "none"]
 
 
@@ -48,6 +52,7 @@ class Judged(BaseModel):
     after: float | None = None
     best: float | None = None  # the highest after any round so far, this one left out
     fall: float | None = None  # F
+    below_best: float | None = None  # B; None in a record of an older smg, whose `fall` was the larger of the two
     error: float | None = None  # its standard error
     exemplars: tuple[float, float] | None = None  # before and after, of subjects that the round trained on
 
@@ -57,8 +62,10 @@ class Judged(BaseModel):
         return self.fall is not None
 
     def lost(self, tolerance: float) -> bool:
-        """Whether the site fell by more than `tolerance` (points of DSC)."""
-        return self.fall is not None and not 100 * self.fall <= tolerance
+        """Return whether the site fell by more than `tolerance` (points of DSC), or lies far below its best."""
+        if self.fall is None:
+            return False
+        return not 100 * self.fall <= tolerance or not 100 * (self.below_best or 0.0) <= max(BELOW_BEST * tolerance, 0)
 
 
 def judge(
@@ -72,8 +79,8 @@ def judge(
     if not before or any(map(math.isnan, (*before, *after))):
         return Judged(evidence="none", exemplars=exemplars)
     n = len(before)
-    highest = best or before
-    falls = [max(b, h) - a for b, h, a in zip(before, highest, after, strict=True)]
+    highest = [max(b, h) for b, h in zip(before, best or before, strict=True)]
+    falls = [b - a for b, a in zip(before, after, strict=True)]
     fall = sum(falls) / n
     variance = (WORTH * SPREAD**2 + sum((f - fall) ** 2 for f in falls)) / (WORTH + n - 1)
     return Judged(
@@ -83,6 +90,7 @@ def judge(
         after=sum(after) / n,
         best=sum(highest) / n,
         fall=fall,
+        below_best=sum(h - a for h, a in zip(highest, after, strict=True)) / n,
         error=math.sqrt(variance / n),
         exemplars=exemplars,
     )
@@ -97,8 +105,12 @@ def reasons_to_hold(judged: Mapping[str, Judged], tolerance: float) -> list[str]
         elif one.lost(tolerance):
             assert one.fall is not None  # it was measured
             assert one.error is not None
-            fall, error = 100 * one.fall, 100 * one.error
-            reasons.append(f"{site} fell by {fall:.1f} points of DSC (± {error:.1f}; {tolerance:g} are tolerated)")
+            if 100 * one.fall > tolerance:
+                what, allowed = f"fell by {100 * one.fall:.1f} points of DSC", tolerance
+            else:
+                below = 100 * (one.below_best or 0.0)
+                what, allowed = f"is {below:.1f} points of DSC below its best", BELOW_BEST * tolerance
+            reasons.append(f"{site} {what} (± {100 * one.error:.1f}; {allowed:g} are tolerated)")
     return reasons
 
 

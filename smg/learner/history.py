@@ -13,6 +13,7 @@ from typing import Any
 
 from smg.errors import SmgError
 from smg.files import left_alone, safetensors_header
+from smg.learner.guard import Judged
 from smg.learner.store import Store
 
 KEPT, STATE = "exemplars.safetensors", "state.safetensors"
@@ -58,9 +59,10 @@ class History:
             guard = self.store.read_round(entry["round"]).get("guard") or {}
             tolerance = guard.get("tolerance")
             for site, one in guard.get("sites", {}).items():
-                if one["fall"] is None or tolerance is None:
+                judged = Judged.model_validate(one)
+                if not judged.measured or tolerance is None:
                     continue
-                if 100 * one["fall"] > tolerance:
+                if judged.lost(tolerance):
                     lost[site] = one["best"], one["after"]
                 else:
                     lost.pop(site, None)

@@ -37,14 +37,22 @@ def learner(folder: Path, data: Path, *sites: str, **changes: object) -> Learner
 # --- the rule ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_fall_is_from_the_round_before_or_from_the_best_so_far() -> None:
+def test_a_fall_is_from_the_round_before_and_small_falls_add_up() -> None:
     alone = judge("sentinels", [0.8], [0.78])
-    assert alone.fall == pytest.approx(0.02)
-    slow = judge("sentinels", [0.8], [0.78], best=[0.84])  # two points now, four in the rounds before
-    assert slow.fall == pytest.approx(0.06)
+    assert (alone.fall, alone.below_best) == (pytest.approx(0.02), pytest.approx(0.02))
+    slow = judge("sentinels", [0.8], [0.78], best=[0.89])  # two points now, nine in the rounds before
+    assert (slow.fall, slow.below_best) == (pytest.approx(0.02), pytest.approx(0.11))
     assert slow.lost(5)
+    assert "11.0 points of DSC below its best" in reasons_to_hold({"UCL": slow}, 5)[0]
     assert not alone.lost(5)
+    assert not judge("sentinels", [0.8], [0.78], best=[0.87]).lost(5)
     assert not judge("sentinels", [0.8], [0.9], best=[0.8]).lost(0)
+
+
+def test_a_record_of_an_older_smg_is_judged_by_its_fall() -> None:
+    old = Judged(evidence="sentinels", subjects=1, before=0.8, after=0.78, best=0.84, fall=0.06, error=0.05)
+    assert old.lost(5)
+    assert not old.lost(7)
 
 
 def test_the_error_is_held_near_what_is_assumed_and_shrinks_with_subjects() -> None:
