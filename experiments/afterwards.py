@@ -2,12 +2,13 @@
 
     python -m experiments.afterwards runs/prostate-lite --data data/prostate
 
-Writes two files into each run's folder that does not have them yet:
+Writes three files into each run's folder that does not have them yet:
 
     validation.json   as results.json, on the validation parts: settings may be chosen by it
     unseen.json       the network of the stream's last round on the held-out site's training and test parts, subject by
                       subject. None of them has been learned by then, so FM can be measured on all of them and not only
                       on the few of the test part. The validation part is left out.
+    guard.json        the exemplars' DSC before and after each round, of each earlier site
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main() -> None:
 
 
 def evaluate(run: Run, sites: dict[str, Site]) -> None:
-    """Evaluate one run and write its two files."""
+    """Evaluate one run and write its three files."""
     planned, split = run.results["stream"], run.folder / "split.json"
     config = LearnerConfig.model_validate(run.results["config"])
     stream = Stream(sites, planned["order"], planned["unseen"], config, part="validation", name=run.name)
@@ -61,7 +62,14 @@ def evaluate(run: Run, sites: dict[str, Site]) -> None:
             for row in learner.evaluate(sites[unseen], part, splits[unseen], number=last)
         ]
     )
-    write_json(run.folder / "unseen.json", measured)
+    records = [learner.store.read_round(entry["round"]) for entry in learner.rounds()]
+    judged = [
+        {"round": record["site"], "site": site, "exemplars": one["exemplars"]}
+        for record in records
+        for site, one in record["guard"]["sites"].items()
+    ]
+    write_json(run.folder / "guard.json", judged)
+    write_json(run.folder / "unseen.json", measured)  # last: where it is there, the run has been measured
 
 
 if __name__ == "__main__":

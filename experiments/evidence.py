@@ -17,6 +17,7 @@ from pathlib import Path
 
 from experiments.claims import Paper, beyond, details, read_paper, stream_of, summary
 from experiments.explanations import MAIN, leads
+from experiments.guard import page as guard_page
 from experiments.mistakes import in_one_line
 from smg.bench.plan import read_plan
 from smg.evaluation.measures import MEASURES
@@ -151,6 +152,7 @@ def pages(results: Path) -> dict[Path, str]:
     }
     runs = find_runs([results / MAIN])
     made[results / MAIN / "claims.md"] = details(runs, paper)
+    made[results / "guard.md"] = guard_page(results)
     dsc, asd = (summary(runs, paper, metric) for metric in COMPARED)
     head_asd = "The same by ASD, in mm, negated: above zero is better here, too"
     folded = f"<details><summary>{head_asd}</summary>\n\n{asd}\n\n</details>"

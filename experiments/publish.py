@@ -20,7 +20,7 @@ from smg.report.bench_tables import write_tables
 from smg.report.runs import find_runs
 
 FILES = ("results.json", "split.json", "run.yaml")
-MORE = ("validation.json", "unseen.json")  # written by experiments.afterwards
+MORE = ("validation.json", "unseen.json", "guard.json")  # written by experiments.afterwards
 
 
 def main() -> None:
