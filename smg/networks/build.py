@@ -1,4 +1,4 @@
-"""Build a network from its name: the paper's U-Net, a 2-D network of MONAI, or the user's own module."""
+"""Build a network from its name: the paper's U-Net, nnU-Net's, a 2-D network of MONAI, or the user's own module."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from torch import Tensor, nn
 from smg.errors import SmgError
 from smg.networks.config import NetworkConfig
 from smg.networks.features import bottleneck_features, find_bottleneck, undisturbed
+from smg.networks.plainconv import PlainConvUNet
 from smg.networks.unet import UNet
 from smg.randomness import torch_generator
+
+LISTED: dict[str, Callable[..., nn.Module]] = {"PlainConvUNet": PlainConvUNet}  # networks of ours, beside `unet`
 
 
 def build_network(network: NetworkConfig | nn.Module, seed: int = 0) -> nn.Module:
@@ -55,7 +58,8 @@ class MainOutput(nn.Module):
         super().__init__()
         self.network = network
         self.classes = classes
-        self.named_bottleneck = bottleneck and f"network.{bottleneck}"
+        named = bottleneck or getattr(network, "named_bottleneck", None)
+        self.named_bottleneck = named and f"network.{named}"
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits of the network's finest output."""
@@ -113,6 +117,8 @@ def arguments_of(config: NetworkConfig) -> dict[str, Any]:
 
 
 def _factory(name: str) -> Callable[..., Any]:
+    if name in LISTED:
+        return LISTED[name]
     return _own(name) if ":" in name else _monai(name)
 
 
@@ -130,7 +136,7 @@ def _monai(name: str) -> Callable[..., Any]:
 
     known = {key: value for key, value in vars(nets).items() if callable(value) and not key.startswith("_")}
     if name not in known:
-        meant = _meant(name, [*known, "unet"])
+        meant = _meant(name, [*known, "unet", *LISTED])
         raise SmgError(f"no network {name!r}: it is neither unet nor a class of MONAI{meant}")
     return known[name]
 

@@ -16,8 +16,8 @@ class NetworkConfig(BaseModel):
 
     name: str = Field(
         "unet",
-        description="`unet` (the paper's), a class of monai.networks.nets such as `SegResNet` (needs the extra "
-        "`monai`), or your own `package.module:factory`",
+        description="`unet` (the paper's), `PlainConvUNet` (nnU-Net's), a class of monai.networks.nets such as "
+        "`SegResNet` (needs the extra `monai`), or your own `package.module:factory`",
     )
     channels: int = Field(1, ge=1, description="channels of an image; a learner sets it from the preparation")
     classes: int = Field(2, ge=1, description="classes, with the background; a learner sets it from preparation.labels")
