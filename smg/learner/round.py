@@ -24,6 +24,7 @@ from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Iteration
 from smg.prepare.cache import Prepared
 from smg.prepare.slices import Slices
+from smg.prepare.styles import Styles
 
 OnStep = Callable[[int, Step], None]  # (iteration, step), after each iteration
 Answering = Callable[[nn.Module, LearnerConfig], GradientSource]  # who answers `grad`, made for a round's network
@@ -77,6 +78,7 @@ class Training:
     memory: dict[str, Tensor] | None = None  # the method's state at the end of the round before
     earlier: int = 0  # rounds that led to this one
     answering: Answering = this_process
+    styles: Styles | None = None  # amplitudes of earlier sites
 
     def __post_init__(self) -> None:
         config = self.config
@@ -126,6 +128,8 @@ class Training:
         if not self.progress.begun:
             self._look(self.method.begin_round, number=0)
             self.progress.begun = True
+        if self.progress.ended:  # nothing is left to do, and `end_round` may have cleared the state
+            return
         if self.earlier and not self.method.has_something_to_do(self._batches(0)):
             left = "no exemplars are kept" if self.method.keeps != "nothing" else "the round before left it no state"
             raise SmgError(
@@ -144,7 +148,7 @@ class Training:
         """Call a method's `begin_round` or `end_round`, with slices as they are, not augmented."""
         if not self.method.remembers():
             return
-        batches = replace(self._batches(number), augmentation=Augmentation())
+        batches = self.plain_batches(number)
         self.oracle.at(self.config.seed, self.number, number, scale=self.opt.scale, report=False)
         hook(self.oracle.theta.clone(), self.oracle, batches)  # a copy: passes at Θ itself move batch norm's statistics
         keep_apart(self.method, self.oracle.theta)
@@ -160,6 +164,10 @@ class Training:
             self.progress.log.append({"iteration": iteration + 1, **step.as_json()})
         return step
 
+    def plain_batches(self, iteration: int) -> Iteration:
+        """Return an iteration's batches with slices as they are: neither augmented nor in another site's style."""
+        return replace(self._batches(iteration), augmentation=Augmentation(), styles=None)
+
     def _batches(self, iteration: int) -> Iteration:
         return Iteration(
             incoming_site=self.incoming,
@@ -173,6 +181,7 @@ class Training:
             window=self.config.preparation.window,
             site=self.site,
             earlier=self.earlier,
+            styles=self.styles,
         )
 
     def _average(self) -> None:
