@@ -22,7 +22,7 @@ def export(
 ) -> None:
     """Write the model for other programs, with its card, how to prepare a scan, and a script that needs no smg.
 
-    Nothing of a patient is in it: no exemplar, no alias, no feature.
+    Nothing of a patient is in it: no exemplar, no alias, no feature, no spectrum.
 
     Example: `smg export model --as monai-bundle --out bundle`
     """

@@ -106,11 +106,14 @@ def replay_show(model: Model, as_json: Json = False) -> None:
         print_json(stored)
     else:
         rows = [
-            (o["site"], str(o["round"]), str(o["subjects"]), f"{o['bytes'] / 1e6:.1f}", "yes" if o["in_use"] else "no")
+            (o["site"], str(o["round"]), str(o["subjects"]), f"{o['bytes'] / 1e6:.2f}", "yes" if o["in_use"] else "no")
             for o in stored
         ]
         print_table(("site", "round", "subjects", "MB", "in use"), rows)
         for o in stored:
+            if o["spectra"]:
+                what = "amplitudes of their low frequencies, no phase and no image"
+                print(f"round {o['round']}: spectra of {o['spectra']} slices: {what}")
             if o["state_bytes"]:
                 size = f"{o['state_bytes'] / 1e6:.1f} MB"
                 print(f"round {o['round']}: its method remembers {size}: {o['state_of_patients']}")
@@ -119,11 +122,14 @@ def replay_show(model: Model, as_json: Json = False) -> None:
 @replay.command("drop", epilog="Example: `smg replay drop model RUNMC`")
 @with_loudness
 def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE", help="Name of the site.")]) -> None:
-    """Delete a site's exemplars, and note it in the history. This cannot be undone."""
+    """Delete a site's exemplars, sentinels and spectra, and note it in the history. This cannot be undone."""
     from smg.learner.learner import Learner
 
     count = Learner(model).drop(site)
-    print(f"{count} exemplars of {site} and its sentinels removed; forgetting of this site can no longer be measured")
+    print(
+        f"{count} exemplars of {site}, its sentinels and its spectra removed; "
+        "forgetting of this site can no longer be measured"
+    )
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from smg.learner.lineage import Lineage, scan_hashes
 from smg.learner.processes import first_process
 from smg.learner.round import Training
 from smg.learner.shared import copied
+from smg.learner.spectra import spectra_of
 from smg.learner.store import Store
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
@@ -43,13 +44,17 @@ def close(past: Lineage, training: Training, parts: Parts, guarding: Guarding) -
     chosen, seen = _looked_through(past, training, parts)
     sentinels = _sentinels(training, parts, past.config)
     record = _about(past, training, parts) | seen
-    record["kept"] = past.kept() | {training.site: {"subjects": count_of(chosen), "bytes": size_of(chosen)}}
+    spectra = _spectra(training, past.config)
+    kept = {"subjects": count_of(chosen), "spectra": sum(map(len, spectra.values()))}
+    record["kept"] = past.kept() | {training.site: kept | {"bytes": size_of(chosen) + size_of(spectra)}}
     record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
     record |= _judged(past, training, sentinels, record["earlier"], guarding)
     tensors = {"weights": copied(training.network.state_dict()), "exemplars": chosen}
     if sentinels:
         names = [alias(past.config.seed, training.site, p.subject.case) for p in sentinels]
         tensors["sentinels"] = pack(sentinels, names)
+    if spectra:
+        tensors["spectra"] = spectra
     if past.config.keep_optimiser:
         tensors["optimiser"] = copied(training.opt.state())
     if training.method.state:
@@ -158,6 +163,13 @@ def _sentinels(training: Training, parts: Parts, config: LearnerConfig) -> list[
     features = means_of(subject_moments(network, candidates, options)).double()
     typical = torch.cosine_similarity(features, site[None], dim=1)
     return [candidates[int(i)] for i in torch.sort(typical, descending=True, stable=True).indices[:count]]
+
+
+def _spectra(training: Training, config: LearnerConfig) -> dict[str, Tensor]:
+    """Return what the style memory keeps of the site; nothing where every site has its own network."""
+    if config.memory != "style" or training.method.one_network_a_site:
+        return {}
+    return spectra_of(training.plain_batches(config.iterations), config.style)
 
 
 def _judged(

@@ -16,7 +16,7 @@ from smg.methods import Method, find_method
 from smg.networks.config import NetworkConfig
 from smg.networks.loss import Loss, find_loss
 from smg.prepare.effects import Augmentation
-from smg.prepare.options import Preparation
+from smg.prepare.options import Preparation, StyleOptions
 from smg.replay.selection import known
 
 
@@ -82,6 +82,10 @@ class LearnerConfig(BaseModel):
     optimiser: OptimiserConfig = Field(default_factory=OptimiserConfig)
     keep_optimiser: bool = Field(False, description="go on with the optimiser's moments in the next round")
     replay: ReplayConfig = Field(default_factory=ReplayConfig)
+    memory: Literal["none", "style"] = Field(
+        "none", description="kept of each site beside exemplars: nothing, or amplitudes of low frequencies, no image"
+    )
+    style: StyleOptions = Field(default_factory=StyleOptions)
     guard: GuardConfig = Field(default_factory=GuardConfig)
     select: Literal["last", "best", "average"] = Field(
         "last", description="weights that close a round: the last, the best on validation, or its second half's mean"
@@ -121,6 +125,16 @@ class LearnerConfig(BaseModel):
                 Code.parse(word)
             except Misuse as error:
                 raise ValueError(str(error)) from None
+        return self
+
+    @model_validator(mode="after")
+    def _frequencies_exist(self) -> LearnerConfig:
+        highest = (self.preparation.size - 1) // 2
+        if self.memory == "style" and self.style.cutoff > highest:
+            raise ValueError(
+                f"style.cutoff: windows of {self.preparation.size} pixels have frequencies up to {highest}; give a "
+                "lower one"
+            )
         return self
 
     @model_validator(mode="after")

@@ -16,7 +16,7 @@ from smg.files import left_alone, safetensors_header
 from smg.learner.guard import Judged
 from smg.learner.store import Store
 
-KEPT, STATE = "exemplars.safetensors", "state.safetensors"
+KEPT, SPECTRA, STATE = "exemplars.safetensors", "spectra.safetensors", "state.safetensors"
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,16 @@ class History:
         ]
 
     def kept(self, number: int) -> dict[str, int]:
-        """How many subjects and bytes a round holds of its site."""
-        arrays = [entry["data_offsets"] for entry in self._header(number, KEPT).values()]
-        subjects = sum(name.endswith(".images") for name in self._header(number, KEPT))
-        return {"subjects": subjects, "bytes": sum(end - begin for begin, end in arrays)}
+        """How many subjects, spectra (of one slice each) and bytes a round holds of its site."""
+        exemplars, spectra = self._header(number, KEPT), {}
+        if SPECTRA in self.store.read_round(number)["files"]:
+            spectra = self._header(number, SPECTRA)
+        arrays = [entry["data_offsets"] for entry in (*exemplars.values(), *spectra.values())]
+        return {
+            "subjects": sum(name.endswith(".images") for name in exemplars),
+            "spectra": sum(entry["shape"][0] for entry in spectra.values()),
+            "bytes": sum(end - begin for begin, end in arrays),
+        }
 
     def state(self, number: int) -> dict[str, Any]:
         """How many bytes a round's method remembers, and what they hold of patients."""

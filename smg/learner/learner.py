@@ -23,6 +23,7 @@ from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.processes import first_process, meet
 from smg.learner.round import Answering, Diverged, OnStep, Training, this_process
 from smg.learner.shared import copied
+from smg.learner.spectra import styles_of
 from smg.learner.store import FORMAT, Store
 from smg.networks import build_network, check_network
 from smg.networks.features import bottleneck_map
@@ -124,6 +125,8 @@ class Learner(Lineage):
             if self.config.replay.features == "foreground":
                 bottleneck_map(training.network, slice_, bottleneck)
             guarding = Guarding(None if unguarded else tolerance, self._never_trained_on(held_out or {}))
+            if say and self.config.memory == "style" and training.earlier and training.styles is None:
+                say("style memory: no spectra of an earlier site are kept, so slices stay in their own style")
             key = self._key(training, parts)
             self._resume(training, key, say)
             try:
@@ -202,6 +205,7 @@ class Learner(Lineage):
             memory=memory,
             earlier=len(self.rounds()),
             answering=answering,
+            styles=None if fresh else styles_of(self.spectra(), self.config),
         )
 
     def _key(self, training: Training, parts: Parts) -> dict[str, str]:
@@ -210,7 +214,7 @@ class Learner(Lineage):
         last = {entry["site"]: self.store.read_round(entry["round"]) for entry in self.rounds()}
         replayed = [exemplars[0].subject.site for exemplars in training.replay]
         made_from = {
-            "another configuration": self.config.model_dump(mode="json"),
+            "another configuration": self._configuration_key(),
             "another round before it": [training.number, self.current],
             "another split": {part: sorted(p.subject.case for p in parts[part]) for part in parts},
             "other scans": {p.subject.case: [p.content, p.turned] for p in subjects},
@@ -218,8 +222,15 @@ class Learner(Lineage):
             "another state of its method": self._state_hash(),
             "other exemplars": {site: last[site]["files"]["exemplars.safetensors"] for site in replayed},
         }
+        if training.styles is not None:
+            made_from["other spectra"] = {site: last[site]["files"]["spectra.safetensors"] for site in self.spectra()}
         whole = {name: json.dumps(value, sort_keys=True).encode() for name, value in made_from.items()}
         return {name: hashlib.sha256(value).hexdigest() for name, value in whole.items()}
+
+    def _configuration_key(self) -> dict[str, Any]:
+        """Return the configuration without what is off: so a setting that is new hinders no round begun before it."""
+        off = {"memory", "style"} if self.config.memory == "none" else set()
+        return self.config.model_dump(mode="json", exclude=off)
 
     def _resume(self, training: Training, key: dict[str, str], say: Callable[[str], None] | None) -> None:
         found = self.store.resume()

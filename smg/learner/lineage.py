@@ -15,6 +15,7 @@ from smg.learner.exemplars import alias, unpack
 from smg.learner.history import History, line_of
 from smg.learner.processes import first_process
 from smg.learner.round import device_of_choice
+from smg.learner.spectra import KEY, Spectra
 from smg.learner.store import Store
 from smg.networks import build_network
 from smg.prepare.cache import Prepared
@@ -117,6 +118,17 @@ class Lineage:
                 kept[entry["site"]] = unpack(entry["site"], self.store.read_tensors(entry["round"], "sentinels"))
         return {site: subjects for site, subjects in kept.items() if subjects}
 
+    def spectra(self) -> dict[str, Spectra]:
+        """Return the spectra of every site learned so far that has any."""
+        kept = {}
+        for entry in self.rounds():
+            record = self.store.read_round(entry["round"])
+            if "spectra.safetensors" in record["files"]:
+                stored, then = self.store.read_tensors(entry["round"], "spectra"), record["config"]["preparation"]
+                if KEY in stored:  # not dropped
+                    kept[entry["site"]] = Spectra(stored[KEY], then["size"], then["spacing"])
+        return kept
+
     def memory(self) -> dict[str, Tensor]:
         """Return the method's state at the end of the current round; none where that round had another method."""
         if self._state_hash() is None:
@@ -215,9 +227,9 @@ class Lineage:
             self.config = self.config if self._given else self._configured()
 
     def drop(self, site: str) -> int:
-        """Remove a site's exemplars and sentinels, and what a method's state holds of its patients, from every round.
+        """Remove what every round holds of a site's patients, and return how many exemplars there were.
 
-        Return how many exemplars there were.
+        It is exemplars, sentinels, spectra, and what a method's state says is of that site.
 
         The journal notes it.
         """
@@ -232,8 +244,9 @@ class Lineage:
             for number in rounds:
                 count += len(unpack(site, self.store.read_tensors(number, "exemplars")))
                 self.store.replace_tensors(number, "exemplars", {})
-                if "sentinels.safetensors" in self.store.read_round(number)["files"]:
-                    self.store.replace_tensors(number, "sentinels", {})
+                for name in ("sentinels", "spectra"):
+                    if f"{name}.safetensors" in self.store.read_round(number)["files"]:
+                        self.store.replace_tensors(number, name, {})
             self._drop_state(site)
             self.store.note("dropped exemplars", site=site, subjects=count)
             return count

@@ -8,6 +8,7 @@
         weights.safetensors
         exemplars.safetensors
         sentinels.safetensors   subjects that no gradient has seen, by which later rounds are judged
+        spectra.safetensors     amplitudes of low frequencies of the site's slices, if there is a style memory
         state.safetensors   what the method remembers, if it remembers anything
         round.json          its record, with the hash of each file beside it
     progress/               the round under way: one checkpoint, whose name holds its own hash
@@ -148,7 +149,7 @@ class Store:
         except OSError as error:
             raise SmgError(f"{path}: {error.strerror}") from None
         # A process may have been killed after it removed the arrays and before it wrote the record.
-        dropped = name in ("exemplars", "sentinels", "state") and found == EMPTY
+        dropped = name in ("exemplars", "sentinels", "spectra", "state") and found == EMPTY
         if found not in expected and not dropped:
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup")
         try:

@@ -16,6 +16,7 @@ import torch
 
 from smg.prepare.augment import Augmentation, augment_along, margin_of
 from smg.prepare.slices import Samples, Slices, draw_indices, endless
+from smg.prepare.styles import Styles
 from smg.randomness import numpy_generator
 
 Row = tuple[int, int, int]  # source (0 the incoming site, k the k-th previous one), its slice, place in the iteration
@@ -52,6 +53,7 @@ class Iteration:
     window: int | None = None  # side of the windows, where slices are seen through them
     site: str = ""  # name of the incoming site
     earlier: int = 0  # rounds that led to this one
+    styles: Styles | None = None  # amplitudes of earlier sites, lent to incoming slices
     _loaded: dict[Row, tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -149,10 +151,13 @@ class Iteration:
         site = self.incoming_site if source == 0 else self.previous_sites[source - 1]
         here = (self.seed, self.round, self.number)
         margin = 0 if self.window is None else margin_of(self.augmentation, self.window)
-        samples = site.gather([row[1] for row in rows], [(*here, row[2]) for row in rows], margin)
-        first, stored = rows[0][2], samples.outputs
+        places = [(*here, row[2]) for row in rows]
+        samples = site.gather([row[1] for row in rows], places, margin)
+        pixels, first, stored = samples.images, rows[0][2], samples.outputs
+        if source == 0 and self.styles is not None:
+            pixels = self.styles.lend(pixels, places, margin)
         images, labels, outputs = augment_along(
-            samples.images, samples.labels, stored, self.augmentation, *here, first=first, margin=margin
+            pixels, samples.labels, stored, self.augmentation, *here, first=first, margin=margin
         )
         of_rows = [None] * len(rows) if outputs is None else outputs
         self._loaded.update(zip(rows, zip(images, labels, of_rows, strict=True), strict=True))

@@ -81,3 +81,18 @@ class Preparation(BaseModel):
         """Return the options that determine what the cache stores; the others apply when a batch is drawn."""
         grid = {"size"} if self.spacing is None else {"spacing", "field"}
         return self.model_dump(include={"clip", "normalise", "labels", "channels", *grid}, mode="json")
+
+
+class StyleOptions(BaseModel):
+    """What a style memory keeps of each site, and how later rounds use it (smg.prepare.styles)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cutoff: int = Field(4, ge=1, description="highest frequency kept, in cycles a window (L); 4: 45 numbers a slice")
+    slices: int | None = Field(
+        None, ge=1, description="slices of each site whose amplitudes are kept, drawn at random; unset: all"
+    )
+    probability: float = Field(
+        0.5, ge=0, le=1, description="that an incoming slice takes on amplitudes of an earlier site"
+    )
+    share: float = Field(1.0, ge=0, le=1, description="largest share by which it does; drawn uniformly from 0 on")

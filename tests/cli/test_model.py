@@ -78,7 +78,10 @@ def test_history_rollback_and_replay(folder: Path) -> None:
     harmed.write_bytes(whole[:-1])
     assert json.loads(smg("history", "model", "--json", cwd=folder).stdout)["current"] == 1
     harmed.write_bytes(whole)
-    assert "2 exemplars of A and its sentinels removed" in smg("replay", "drop", "model", "A", cwd=folder).stdout
+    assert (
+        "2 exemplars of A, its sentinels and its spectra removed"
+        in smg("replay", "drop", "model", "A", cwd=folder).stdout
+    )
     refused = smg("learn", "model", "sites/C", cwd=folder)  # nothing is left to replay
     assert "would only fine-tune" in refused.stderr
     unmeasured = smg("learn", "model", "sites/C", "--method", "finetune", cwd=folder)

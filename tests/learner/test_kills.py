@@ -61,7 +61,11 @@ MORE = {  # what else there is to go on with
     "sga+c": {"augment": "strong", "select": "average", "network": BATCH_NORM},
 }
 WINDOWS = {"method": "sga+c", "augment": "mild", "preparation": {"size": 16, "spacing": 0.4, "adjacent": 3}}
-CASES = [(name, {"method": name} | MORE.get(name, {})) for name in (*METHODS, "sga+c")] + [("windows", WINDOWS)]
+STYLE = {"method": "lwf", "memory": "style", "select": "average", "preparation": {"size": 16, "spacing": 0.4}}
+CASES = [(name, {"method": name} | MORE.get(name, {})) for name in (*METHODS, "sga+c")] + [
+    ("windows", WINDOWS),
+    ("style", STYLE),
+]
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)

@@ -20,6 +20,7 @@ from smg.methods import METHODS, Method, find_method, take_step
 from smg.networks import NetworkConfig, build_network
 from smg.prepare.batches import Iteration
 from smg.prepare.slices import Slices
+from smg.prepare.styles import Styles, amplitudes
 from smg.replay.features import subject_features
 from smg.replay.selection import POLICIES, select
 from tests.toys import OPTIONS, Given, iteration, oracle, remember, slices, subject
@@ -27,6 +28,7 @@ from tests.toys import OPTIONS, Given, iteration, oracle, remember, slices, subj
 PAPER = ("finetune", "jm", "gem", "c-meta", "g-meta", "isgm", "sga", "sga-direct", "pooled", "per-site")
 REMEMBERING = ("ewc", "mas", "lwf")
 NAMES = (*PAPER, *REMEMBERING, "a-gem", "der++")
+STYLED = ("styled finetune", "styled jm", "styled sga", "styled lwf")
 
 
 def small_oracle() -> Oracle:
@@ -269,25 +271,29 @@ def test_every_method_with_every_policy_over_three_rounds(name: str, policy: str
 
 def _trained(name: str) -> torch.Tensor:
     torch.set_num_threads(1)
+    styles = Styles([amplitudes(subject(20).images, 4)]) if name in STYLED else None
+    name = name.removeprefix("styled ")
     method = find_method(name, inner="adam") if name == "sga" else METHODS[name]()
     ours = small_oracle()
     opt = Optimiser(ours.theta)
     remember(method, ours, ours.theta + 0.01)
     for number in range(3):
-        take_step(method, ours, opt, iteration(number, size=3))  # five rows and three do not divide by two
+        take_step(
+            method, ours, opt, iteration(number, size=3, styles=styles)
+        )  # five rows and three do not divide by two
     return torch.cat([ours.theta.clone(), *method.state.values()])
 
 
 def _rank(rank: int, folder: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    torch.save({name: _trained(name) for name in NAMES}, f"{folder}/{rank}.pt")
+    torch.save({name: _trained(name) for name in (*NAMES, *STYLED)}, f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
 def test_two_processes_with_half_the_batch_each_equal_one(tmp_path: Path) -> None:
     mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    for name in NAMES:
+    for name in (*NAMES, *STYLED):
         alone = _trained(name)
         start = torch.zeros_like(alone)
         start[: len(small_oracle().theta)] = small_oracle().theta
