@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from smg import __version__
 from smg.cli import model, past, runs, sites, terminal
+from smg.cli.bench import bench
 from smg.cli.demo import demo
 from smg.cli.export import card, export
 from smg.cli.job import one_voice, processes, together
@@ -23,8 +22,9 @@ from smg.cli.predict import predict
 from smg.cli.report import report
 from smg.cli.watch import watch
 from smg.errors import Misuse, SmgError, Stopped, validation_line
+from smg.signals import STOPPED, handle_signals, was_interrupted
 
-MISUSE, STOPPED = 2, 130
+MISUSE = 2
 TOGETHER = ("learn", "run")  # the commands that torchrun may start
 
 app = typer.Typer(
@@ -46,7 +46,7 @@ app.command()(with_loudness(past.history))
 app.command()(with_loudness(past.rollback))
 app.command()(with_loudness(past.accept))
 app.command()(with_loudness(together(runs.run)))
-app.command()(with_loudness(runs.bench))
+app.command()(with_loudness(bench))
 app.command()(with_loudness(watch))
 app.command()(with_loudness(report))
 app.command()(with_loudness(settings))
@@ -76,7 +76,7 @@ def _options(
 def main() -> None:
     """Run a command; a user's mistake is one line on standard error, and exit 1."""
     terminal.set_loudness(0)
-    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    handle_signals()
     try:
         with one_voice():
             app()
@@ -88,27 +88,25 @@ def main() -> None:
         _fail(str(error))
     except KeyboardInterrupt:  # before a command had begun
         _fail("stopped", STOPPED)
-    except ValueError as error:
-        from pydantic import ValidationError
+    except Exception as error:
+        _fail_by(error)
 
-        if not isinstance(error, ValidationError):
-            raise
-        _fail(validation_line(error))
-    except BrokenPipeError:  # the reader of the output has ended, as `head` does: this is no error
+
+def _fail_by(error: Exception) -> None:
+    """End with one line on standard error, or raise the error again if no user can act on it."""
+    if was_interrupted(error):
+        _fail("stopped", STOPPED)
+    if isinstance(error, BrokenPipeError):  # the reader of the output has ended, as `head` does: this is no error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except OSError as error:
-        if error.filename is None:
-            raise
+    if isinstance(error, OSError) and error.filename is not None:
         _fail(f"{error.filename}: {error.strerror}")
+    if isinstance(error, ValueError):
+        from pydantic import ValidationError
 
-
-def _as_ctrl_c(_signal: int, frame: FrameType | None) -> None:
-    """Handle SIGTERM, from a scheduler or `docker stop`, as Ctrl-C: training stops with a checkpoint."""
-    handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler):
-        raise KeyboardInterrupt
-    handler(signal.SIGINT, frame)
+        if isinstance(error, ValidationError):
+            _fail(validation_line(error))
+    raise error
 
 
 def _fail(message: str, code: int = 1) -> None:
