@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import json
 import math
@@ -10,19 +11,22 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from smg.errors import SmgError
 
+CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+MOUNTS = Path("/proc/self/mountinfo")
+
 
 @contextmanager
 def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `path`, and move it to `path` when the block ends without an error.
 
-    The file is flushed to disk first. With `durable=False` it is not: a cache may be lost in a power failure.
+    The file is flushed to disk first, unless `durable` is false.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path)
@@ -39,6 +43,28 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         if error.filename in (None, str(temporary)):  # an error of a full disk names no file
             error.filename = str(path)
         raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def placing(path: Path, is_good: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, and move it to `path` unless a good file has come there meanwhile.
+
+    Another host may have that file mapped into memory; on NFS it would lose the pages of one that is replaced.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(path)
+    try:
+        temporary.touch(exist_ok=False)
+        yield temporary
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            if not is_good(path):
+                os.replace(temporary, path)
+        except OSError:  # a file system without hard links
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -173,7 +199,8 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for this process alone; raise an error that names the process which holds it already.
 
     `FOLDER/lock` names the holder and is emptied at the end. The system releases the lock of a process that dies, in
-    whatever way, and a forked child does not inherit it.
+    whatever way, and a forked child does not inherit it. On NFS and other shared file systems the lock holds for all
+    hosts, unless `locks_stay_here` says why not; there a holder that the file names on another host is believed.
     """
     from filelock import FileLock, Timeout  # here, since it takes as long to import as the rest of this module
 
@@ -191,6 +218,18 @@ def locked(folder: Path) -> Iterator[None]:
         except Timeout:
             holder = _holder(path).strip() or "another process"
             raise SmgError(f"{folder}: in use by {holder}; wait for it, or give another folder") from None
+        except OSError as error:
+            if error.errno not in CANNOT_LOCK:
+                raise
+            raise SmgError(
+                f"{folder}: files cannot be locked on its file system ({error.strerror}), so nothing would keep two "
+                "processes apart; give a folder on another one, or mount it with locks"
+            ) from None
+    try:
+        _believe(folder, _holder(path).split())
+    except BaseException:
+        lock.release()  # and leave the holder's name there
+        raise
     try:
         with naming(path):
             os.ftruncate(held[0], 0)
@@ -202,6 +241,49 @@ def locked(folder: Path) -> Iterator[None]:
             os.ftruncate(held[0], 0)
         finally:
             lock.release()
+
+
+def _believe(folder: Path, holder: list[str]) -> None:
+    """Raise an error if the holder that a lock file names may run on another host, which the lock does not reach."""
+    reason = locks_stay_here(folder) if len(holder) == 4 and holder[3] != socket.gethostname() else None
+    if reason:
+        raise SmgError(
+            f"{folder}: in use by {' '.join(holder)}, or left so when that was killed: locks there do not reach other "
+            f"hosts ({reason}); wait for it, or delete {folder / 'lock'} if it has ended"
+        )
+
+
+def locks_stay_here(folder: Path) -> str | None:
+    """Return why locks in a folder hold on this host alone, as its mount says; None if nothing says so.
+
+    Linux passes locks on NFS to the server, unless it was mounted not to.
+    """
+    kind, options = _mount(folder)
+    if kind in ("nfs", "nfs4"):
+        found = options & {"nolock", "local_lock=flock", "local_lock=all"}
+    elif kind == "lustre":
+        found = options & {"localflock"}
+    elif kind in ("cifs", "smb3"):
+        found = options & {"nobrl"}
+    else:
+        return "sshfs" if kind == "fuse.sshfs" else None
+    return f"{kind} mounted with {', '.join(sorted(found))}" if found else None
+
+
+def _mount(folder: Path) -> tuple[str, set[str]]:
+    """Return the kind of the file system that holds a folder, and its options; nothing where Linux does not say."""
+    here, best = folder.resolve(), ("", Path(), set[str]())
+    try:
+        lines = MOUNTS.read_text().splitlines()
+    except OSError:
+        return "", set()
+    for line in lines:
+        where, _, what = line.partition(" - ")
+        point = Path(where.split()[4].replace("\\040", " "))
+        if here.is_relative_to(point) and len(point.parts) >= len(best[1].parts):
+            kind, _, options = what.split(maxsplit=2)
+            best = kind, point, set(options.split(","))
+    return best[0], best[2]
 
 
 def left_alone(folder: Path) -> bool:

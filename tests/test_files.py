@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from smg.errors import SmgError
-from smg.files import append_line, folder_in, left_alone, locked, replacing, write_json
+from smg.files import append_line, folder_in, left_alone, locked, locks_stay_here, placing, replacing, write_json
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -135,3 +135,63 @@ def test_a_killed_holder_holds_nothing_even_where_its_child_lives_on(tmp_path: P
             pass
     finally:
         os.killpg(holder.pid, signal.SIGKILL)  # its child
+
+
+@pytest.mark.parametrize(
+    ("mount", "reason"),
+    [
+        ("nfs4 server:/x rw,vers=4.2,local_lock=none", None),
+        ("nfs server:/x rw,vers=3,nolock,local_lock=all", "nfs mounted with local_lock=all, nolock"),
+        ("lustre mgs:/x rw,localflock", "lustre mounted with localflock"),
+        ("lustre mgs:/x rw,flock", None),
+        ("cifs //server/x rw,nobrl", "cifs mounted with nobrl"),
+        ("fuse.sshfs host: rw", "sshfs"),
+        ("ext4 /dev/sda1 rw", None),
+    ],
+)
+def test_a_lock_says_where_it_cannot_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, reason: str | None
+) -> None:
+    mounts = tmp_path / "mounts"
+    here = str(tmp_path).replace(" ", "\\040")
+    mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n40 22 0:50 / {here} rw,noatime shared:1 - {mount}\n")
+    monkeypatch.setattr("smg.files.MOUNTS", mounts)
+    assert locks_stay_here(tmp_path / "bench") == reason
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench/lock").write_text("\nprocess 5 on another-host\n")
+    if reason:  # the holder may be running there
+        refused = pytest.raises(SmgError, match=r"process 5 on another-host.*do not reach other hosts")
+        with refused, locked(tmp_path / "bench"):
+            pytest.fail("the folder was locked")
+        assert "process 5" in (tmp_path / "bench/lock").read_text()
+    else:
+        with locked(tmp_path / "bench"):
+            pass
+
+
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def cannot(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", cannot)
+    with pytest.raises(SmgError, match="cannot be locked on its file system"), locked(tmp_path):
+        pytest.fail("the folder was locked")
+
+
+def test_a_file_that_another_has_placed_stays_unless_it_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "entry"
+
+    def write(text: str) -> None:
+        with placing(path, is_good=lambda there: there.read_text() != "damaged") as temporary:
+            temporary.write_text(text)
+
+    write("first")
+    inode = path.stat().st_ino
+    write("second")  # whoever has mapped the first keeps it
+    assert (path.read_text(), path.stat().st_ino) == ("first", inode)
+    path.write_text("damaged")
+    write("third")
+    assert path.read_text() == "third"
+    assert list(tmp_path.iterdir()) == [path]

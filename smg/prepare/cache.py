@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smg.errors import SmgError
-from smg.files import replacing, safetensors_header
+from smg.files import placing, safetensors_header
 from smg.prepare.grid import Grid
 from smg.sites.formats import Array
 from smg.sites.site import Subject
@@ -78,9 +78,19 @@ class Prepared:
 
 
 def write_entry(
-    path: Path, images: Array, labels: Array, grid: Grid, content: str, turned: str = "", needed: float = 0.0
+    path: Path,
+    subject: Subject,
+    images: Array,
+    labels: Array,
+    grid: Grid,
+    content: str,
+    turned: str = "",
+    needed: float = 0.0,
 ) -> None:
-    """Write a prepared subject, whole or not at all."""
+    """Write a prepared subject, whole or not at all; one that another run has written meanwhile stays.
+
+    It is not flushed to disk: a cache may be lost in a power failure.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -95,7 +105,7 @@ def write_entry(
         "content": content,
         "turned": turned,
     }
-    with replacing(path, durable=False) as temporary:
+    with placing(path, is_good=lambda there: open_entry(there, subject) is not None) as temporary:
         try:
             save_file({"images": images, "labels": labels}, temporary, metadata={"about": json.dumps(about)})
         except SafetensorError as error:  # as it reports a full disk

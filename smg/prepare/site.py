@@ -52,7 +52,7 @@ def prepare_site(
         found = examine(subject, options.labels, limit, site.label_values)
         if not found.faults:
             try:
-                _make(path, found, options)
+                _make(path, subject, found, options)
             except Unusable as error:
                 return [Fault(site.name, subject.case, str(subject.image), str(error))]
         return found.faults or open_entry(path, subject) or [_vanished(subject, path)]
@@ -140,14 +140,14 @@ def normalise(values: Array) -> None:
         values[:] = 0
 
 
-def _make(path: Path, found: Examined, options: Preparation) -> None:
+def _make(path: Path, subject: Subject, found: Examined, options: Preparation) -> None:
     """Prepare an examined subject and write its cache entry."""
     assert found.images  # a subject without images has faults
     assert found.classes is not None
     images, grid = prepare_scan(found.images, options)
     labels, needed = grid.classes(found.classes), grid.field_of(found.classes)
     try:
-        write_entry(path, images, labels, grid, found.content, found.turned, needed)
+        write_entry(path, subject, images, labels, grid, found.content, found.turned, needed)
     except OSError as error:
         raise SmgError(
             f"{path.parent}: prepared scans cannot be written there: {error.strerror}; set SMG_CACHE to another folder"
