@@ -40,7 +40,7 @@ def make(out: Path, folder: Path) -> None:
     (stream,) = plan.streams.values()
     write_phantom_sites(folder / "sites", letters=stream.sites, subjects=SUBJECTS)
     bench = Bench(plan, folder / "runs", folder / "sites", workers=min(cores(), len(plan.methods)))
-    bench.go(lambda _: None, _announce)
+    bench.go(lambda: None, _announce)
     if bench.failed:
         raise SmgError(f"{bench.failed[0][0].label}: {bench.failed[0][1]}")
     write_report([folder / "runs"], out)  # without pictures: they would make the page twenty times as large

@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.cli.commands import TINY, smg
 
 ROOT = Path(__file__).parents[1]
-FEWER = ["--methods", "jm", "--seeds", "0", "--workers", "1"]
+FEWER = ["--methods", "jm", "--seeds", "0"]
 HELD = 3  # `learn` may well hold a round of three iterations
 
 
@@ -57,6 +57,7 @@ def _try(command: str, folder: Path) -> None:
     assert words[0] == "smg", f"{command}: only smg, make and torchrun -m smg can be tried"
     trains = words[1] in ("learn", "run", "bench")
     more = (TINY if trains else []) + (FEWER if words[1] == "bench" else [])
+    more += ["--workers", "1"] if words[1] == "bench" and "--slurm" not in words else []
     result = smg(*words[1:], *more, cwd=folder)
     well = (0, HELD) if words[1] == "learn" else (0,)
     assert result.returncode in well, f"{command}: exit {result.returncode}\n{result.stderr}"

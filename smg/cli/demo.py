@@ -30,7 +30,7 @@ def demo(
     """
     from smg.bench.plan import read_plan
     from smg.bench.workers import Bench
-    from smg.cli.runs import go_through
+    from smg.cli.bench import go_through
     from smg.cli.sites import make_phantoms
     from smg.cores import cores
     from smg.report.demo import draw_demo

@@ -1,9 +1,7 @@
-"""The commands that compare methods: one run, and a bench of many runs."""
+"""`smg run`: one method on one stream of sites."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,16 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from smg.cli.options import Configs, Iterations, LeaveOut, Settings, methods_by_prefix, ready_by_prefix, worded
-from smg.cli.terminal import TrainingProgress, duration, progress, redraws, say, subject_progress
-from smg.errors import Misuse, SmgError, Stopped
+from smg.cli.terminal import TrainingProgress, duration, progress, say, subject_progress
+from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
 from smg.sites.site import pick
 
 if TYPE_CHECKING:
-    from rich.live import Live
-
     from smg.bench.plan import Plan, PlannedRun
-    from smg.bench.workers import Bench
     from smg.settings_file import StreamPlan
     from smg.sites.site import Site
 
@@ -81,7 +76,7 @@ def run(
 
     Example: `smg run --data data --order RUNMC,HCRUDB,UCL,BIDMC --unseen HK --method sga+c`
     """
-    plan = _plan(stream, configs, order, unseen, part, worded(iterations, settings), "run")
+    plan = planned(stream, configs, order, unseen, part, worded(iterations, settings), "run")
     plan = plan.only([which] if which else None, [method] if method else None, [] if seed is None else [seed])
     if not plan.methods:
         plan = plan.only(methods=["sga+c"])
@@ -93,7 +88,7 @@ def run(
         )
     if threads:
         _use(threads)
-    results = _run(runs[0], _data(plan, data), out or _folder(runs[0]), split, tensorboard, leave_out)
+    results = _run(runs[0], data_folder(plan, data), out or _folder(runs[0]), split, tensorboard, leave_out)
     if as_json:
         print_json(results)
     else:
@@ -101,60 +96,10 @@ def run(
         print(f"results: {out or _folder(runs[0])}/results.json")
 
 
-def bench(
-    grid: Annotated[
-        str,
-        typer.Argument(metavar="GRID", help="A YAML file or a ready configuration.", autocompletion=ready_by_prefix),
-    ],
-    data: Data = None,
-    methods: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="Methods, as `jm,sga+c`. [default: the file's]")
-    ] = None,
-    streams: Annotated[
-        str | None, typer.Option(metavar="NAME,NAME", help="Streams of the file. [default: all of them]")
-    ] = None,
-    seeds: Annotated[str | None, typer.Option(metavar="N,N", help="Seeds, as `0,1,2`. [default: the file's]")] = None,
-    iterations: Iterations = None,
-    settings: Settings = None,
-    part: Part = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Runs at a time. [default: one per GPU, or one per core]", min=1)
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(help="CPU threads of each run; changes rounding. [default: its share of the cores]", min=1),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the bench. [default: runs/GRID]")] = None,
-    tensorboard: TensorBoard = False,
-    leave_out: LeaveOut = False,
-) -> None:
-    """Run methods x streams x seeds in worker processes. After a stop the same command resumes it.
-
-    Example: `smg bench prostate-lite --data data/prostate`
-    """
-    from smg.bench.workers import Bench, gpus
-    from smg.cores import cores
-    from smg.sites.layouts import find_sites
-
-    plan = _plan(grid, None, None, None, part, worded(iterations, settings), "bench")
-    plan = plan.only(_list(streams), _list(methods), [_seed(s) for s in _list(seeds) or []])
-    folder = out or Path("runs") / Path(grid).stem
-    options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
-    where = _data(plan, data)
-    sites = find_sites(where, plan.aliases)
-    for stream in plan.streams.values():
-        _those_of(stream, sites, where)
-    work = Bench(plan, folder, where, workers or len(gpus()) or cores(), threads or 0, options)
-    go_through(work)
-    print_bench(folder)
-    if work.failed:
-        raise typer.Exit(1)
-
-
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
-def _plan(
+def planned(
     source: str | None,
     configs: list[str] | None,
     order: str | None,
@@ -172,7 +117,7 @@ def _plan(
         plan = plan.under(read_settings(config))
     if order:
         plan = replace(
-            plan, streams={"stream": stream_plan(_list(order) or [], unseen and unseen.strip(), plan.aliases)}
+            plan, streams={"stream": stream_plan(listed(order) or [], unseen and unseen.strip(), plan.aliases)}
         )
     elif unseen:
         raise Misuse("--unseen without --order; give --order SITE,SITE,... as well")
@@ -185,11 +130,11 @@ def _plan(
     if "method" in words:
         plan = plan.only(methods=[str(words.pop("method"))])
     if "seed" in words:
-        plan = plan.only(seeds=[_seed(str(words.pop("seed")))])
+        plan = plan.only(seeds=[seed_of(str(words.pop("seed")))])
     return replace(plan, words=words)
 
 
-def _data(plan: Plan, given: Path | None) -> Path:
+def data_folder(plan: Plan, given: Path | None) -> Path:
     """Return the folder of the sites."""
     data = given or plan.data
     if data is None:
@@ -199,7 +144,7 @@ def _data(plan: Plan, given: Path | None) -> Path:
     return data
 
 
-def _those_of(stream: StreamPlan, sites: dict[str, Site], where: Path) -> dict[str, Site]:
+def sites_of(stream: StreamPlan, sites: dict[str, Site], where: Path) -> dict[str, Site]:
     """Return the stream's sites, in its order."""
     return {name: pick(sites, name, where) for name in stream.sites}
 
@@ -226,7 +171,7 @@ def _run(
 
     if (out / "model.json").exists():
         raise SmgError(f"{out}: is a model; give another folder for the run")
-    sites = _those_of(planned.stream, find_sites(data, planned.aliases), data)
+    sites = sites_of(planned.stream, find_sites(data, planned.aliases), data)
     splits = {n: given_split(site, load_splits(split), split) for n, site in sites.items()} if split else None
     config = planned.config
     events = [to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard and first_process() else []
@@ -258,7 +203,7 @@ def _run(
 def _say_dsc(event: dict[str, Any]) -> None:
     """Print the DSC at every site after a round."""
     if event["event"] == "evaluation":
-        dsc = ", ".join(f"{site} {_dsc(value)}" for site, value in event["dsc"].items())
+        dsc = ", ".join(f"{site} {dsc_text(value)}" for site, value in event["dsc"].items())
         say(f"after {event['site']}, DSC in %: {dsc}")
 
 
@@ -267,7 +212,7 @@ def _print_results(results: dict[str, Any]) -> None:
 
     matrix, stream = results["matrix"]["dsc"], results["stream"]
     sites = [*stream["order"], *([stream["unseen"]] if stream["unseen"] else [])]
-    rows = [(f"after {r}", *(_dsc(matrix[r][site]) for site in sites)) for r in sites]
+    rows = [(f"after {r}", *(dsc_text(matrix[r][site]) for site in sites)) for r in sites]
     print_table(("DSC %", *sites), rows)
     table = []
     for measure in results["measures"]["dsc"]:
@@ -282,101 +227,17 @@ def _print_results(results: dict[str, Any]) -> None:
     print(f"{kept}; {state}; {costs['parameters']:,} parameters; rounds took {', '.join(times)}")
 
 
-def _dsc(value: float | None) -> str:
+def dsc_text(value: float | None) -> str:
     from smg.evaluation.metrics import METRICS
 
     return METRICS["dsc"].text(value)
 
 
-def go_through(work: Bench) -> None:
-    """Carry out a bench: print a line at each run's end, and on a terminal also the runs under way."""
-    from smg.bench.workers import results_of
-
-    planned = len(work.plan.runs())
-    say(f"{planned} runs, {work.workers} at a time, into {work.folder}; follow them with `smg watch {work.folder}`")
-
-    def on_finished(run: PlannedRun, fault: str | None) -> None:
-        count = len(work.done) + len(work.failed)
-        what = f"failed: {fault}" if fault else _measured(results_of(run.folder(work.folder)))
-        say(f"[{count}/{planned}] {run.label}: {what}; {duration(work.seconds_left())} left")
-
-    with _live() as live:
-
-        def on_poll(bench: Bench) -> None:
-            if live is not None:
-                live.update("\n".join(_lines(bench, planned)))
-
-        try:
-            work.go(on_poll, on_finished)
-        except KeyboardInterrupt:
-            raise Stopped("stopped; the same command resumes there") from None
-    for run, fault in work.failed:
-        print(
-            f"smg: {run.label}: {fault}; the full message is in {run.folder(work.folder)}/failure.txt", file=sys.stderr
-        )
-
-
-def _live() -> AbstractContextManager[Live | None]:
-    """Return a display that is redrawn on a terminal, or none in a pipe."""
-    if not redraws():
-        return nullcontext()
-    from rich.console import Console
-    from rich.live import Live
-
-    return Live(console=Console(stderr=True), transient=True, refresh_per_second=2)
-
-
-def _lines(bench: Bench, planned: int) -> list[str]:
-    """Return one line for each run under way, and one for the whole bench."""
-    lines = []
-    for worker in bench.active:
-        at, run = worker.stands, worker.run
-        rounds = len(run.stream.sites)
-        where = f"round {at.round} of {rounds} ({at.site}), iteration {at.iteration} of {run.config.iterations}"
-        lines.append(f"{run.label}: {where if at.round else 'starting'}, {duration(worker.seconds_left())} left")
-    done = f"{len(bench.done)} of {planned} done, {len(bench.failed)} failed"
-    return [*lines, f"{done}, {duration(bench.seconds_left())} left"]
-
-
-def _measured(results: dict[str, Any] | None) -> str:
-    if results is None:
-        return "done"
-    return "  ".join(f"{name} {_dsc(value)}" for name, value in results["measures"]["dsc"].items())
-
-
-def print_bench(folder: Path) -> None:
-    """Print a bench's tables, and write them, the paired differences and the report into its folder."""
-    from smg.report import costs
-    from smg.report.bench_tables import REFERENCE, write_tables
-    from smg.report.page import write_report
-    from smg.report.table import cells, columns
-
-    written = write_tables(folder)
-    for table in written.tables:
-        counts = sorted({len(seeds) for seeds in table.seeds.values()})
-        seeds = "-".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-        print(", ".join(filter(None, [table.stream, table.of, f"seeds: {seeds}"])))
-        rows = [(name, *(cell.text(digits=d) for cell, d in cells(row))) for name, row in table.rows.items()]
-        print_table(("", *columns()), rows)
-    for heading, heads, texts in costs.as_text(written.runs):
-        print(heading)
-        print_table(("", *heads), texts)
-    if not written.tables:
-        return
-    print(f"tables: {folder}/table.md, table.tex, table.csv")
-    if written.differences:
-        print(f"differences to {REFERENCE}, paired over subjects and seeds: {written.differences}")
-    elif len({run.name for run in written.runs}) > 1:
-        print(f"no differences.md: it holds each method minus {REFERENCE}, which has no run here")
-    write_report([folder], folder / "report.html", say=say)
-    print(f"report: {folder}/report.html")
-
-
-def _list(words: str | None) -> list[str] | None:
+def listed(words: str | None) -> list[str] | None:
     return [word.strip() for word in words.split(",") if word.strip()] if words else None
 
 
-def _seed(word: str) -> int:
+def seed_of(word: str) -> int:
     if not word.isdecimal():
         raise Misuse(f"seed {word!r} is not a whole number; give one, or several with `bench --seeds 0,1,2`")
     return int(word)

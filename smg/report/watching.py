@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smg.bench.folder import FAILURE, planned_in
+from smg.bench.slurm import queued_runs
 from smg.errors import SmgError
 from smg.files import left_alone
 from smg.learner.events import LOG, read_events
@@ -98,10 +99,12 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
 
 
 def _will_be_resumed(folder: Path) -> bool:
-    """Return whether a run without a process belongs to a bench that is running and will resume it."""
+    """Return whether a run without a process belongs to a bench that is running, or to a cluster's queue."""
     here = folder.resolve()
     benches = [bench for bench in here.parents[:3] if here in planned_in(bench, now=True)]
-    return any((bench / "lock").is_file() and not left_alone(bench) for bench in benches)
+    return any(
+        ((bench / "lock").is_file() and not left_alone(bench)) or here in queued_runs(bench) for bench in benches
+    )
 
 
 def _first_event(folder: Path) -> dict[str, Any]:

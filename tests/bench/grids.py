@@ -30,5 +30,5 @@ def run_all(bench: Bench) -> list[tuple[str, str | None]]:
     def note(run: PlannedRun, fault: str | None) -> None:
         finished.append((run.name, fault))
 
-    bench.go(lambda bench: None, note)
+    bench.go(lambda: None, note)
     return finished

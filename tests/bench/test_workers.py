@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from smg.bench.folder import planned_in
-from smg.bench.workers import Bench, gpus, results_of
+from smg.bench.state import results_of
+from smg.bench.workers import Bench, gpus
 from smg.errors import SmgError
 from smg.files import locked
 from tests.bench.grids import grid, run_all

@@ -1,0 +1,191 @@
+"""A plan's runs in a bench's folder: which are done, under way, failed or still to come, and each one's command.
+
+How runs are carried out is left to those who build on it: worker processes of this machine, or a cluster's jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from smg.bench.folder import FAILURE, all_of
+from smg.bench.plan import Plan, PlannedRun
+from smg.errors import SmgError
+from smg.files import replacing, write_json
+from smg.learner.config import LearnerConfig
+from smg.learner.configure import over
+from smg.learner.events import Standing, standing
+
+
+@dataclass
+class Active:
+    """A run under way."""
+
+    run: PlannedRun
+    begun: float  # on the monotonic clock
+    begun_at: float  # share of the run that was done when it was started
+    stands: Standing = field(default_factory=Standing)
+    waits: str = ""  # for what, if it is not running
+
+    def seconds_a_run(self) -> float | None:
+        """Return the time that the whole run would take at this run's pace."""
+        advanced = self.stands.share - self.begun_at
+        return (time.monotonic() - self.begun) / advanced if advanced > 0 else None
+
+    def seconds_left(self) -> float | None:
+        """Return the time left for this run, if its pace is known."""
+        whole = self.seconds_a_run()
+        return None if whole is None else whole * (1 - self.stands.share)
+
+
+Run = TypeVar("Run", bound=Active)
+
+
+@dataclass
+class PlannedBench(Generic[Run]):
+    """A plan's runs: those done, under way, failed, and still to come."""
+
+    plan: Plan
+    folder: Path
+    data: Path
+    workers: int  # runs at a time
+    threads: int = 0  # CPU threads of each run; 0: as whoever carries them out decides
+    options: tuple[str, ...] = ()  # added to every run's command
+    todo: list[PlannedRun] = field(default_factory=list)
+    active: list[Run] = field(default_factory=list)
+    done: list[PlannedRun] = field(default_factory=list)
+    failed: list[tuple[PlannedRun, str]] = field(default_factory=list)  # with the reason
+    pace: dict[str, float] = field(default_factory=dict)  # method's name -> seconds per run, as measured here
+
+    def sort(self) -> None:
+        """Tell finished runs from those still to come, and write the plan into the folder."""
+        for run in self.plan.runs():
+            (self.done if self._is_done(run) else self.todo).append(run)
+        self.claim()
+
+    def command(self, run: PlannedRun) -> list[str]:
+        """Write a run's settings file and return the command that carries it out or resumes it."""
+        folder = run.folder(self.folder)
+        with replacing(folder / "run.yaml") as temporary:
+            temporary.write_text(run.as_file())
+        (folder / FAILURE).unlink(missing_ok=True)
+        return self.words(run)
+
+    def words(self, run: PlannedRun) -> list[str]:
+        """Return the command of a run, whose settings file is written by `command`."""
+        folder = run.folder(self.folder)
+        words = [sys.executable, "-m", "smg", "run", "--quiet", str(folder / "run.yaml"), "--data", str(self.data)]
+        return [*words, "--out", str(folder), "--threads", str(self.threads_of_a_run()), *self.options]
+
+    def threads_of_a_run(self) -> int:
+        """Return the CPU threads of each run: those asked for, those of OMP_NUM_THREADS, or one."""
+        return self.threads or openmp_threads() or 1
+
+    def commands(self) -> list[str]:
+        """Return the shell's line for each run that is not done."""
+        self.sort()
+        return [shlex.join(self.command(run)) for run in self.todo]
+
+    def stands(self, run: PlannedRun) -> Standing:
+        """Return how far a run is, by its log."""
+        return standing(run.folder(self.folder), len(run.stream.sites), run.config.iterations)
+
+    def look_at(self, active: Run) -> None:
+        """Note how far a run has come, and the pace of its method."""
+        active.stands = self.stands(active.run)
+        if (pace := active.seconds_a_run()) is not None:
+            self.pace[active.run.name] = pace
+
+    def end(self, active: Run, fault: str | None) -> None:
+        """Move a run that has ended to the finished or the failed ones."""
+        self.active.remove(active)
+        if fault is None:
+            self.done.append(active.run)
+        else:
+            self.failed.append((active.run, fault))
+
+    def _is_done(self, run: PlannedRun) -> bool:
+        """Return whether the run's results are there; results of another run under its name raise an error."""
+        folder = run.folder(self.folder)
+        if (results := results_of(folder)) is None:
+            return False
+        stream = {"order": list(run.stream.order), "unseen": run.stream.unseen}
+        try:
+            same = LearnerConfig.model_validate(results["config"]) == run.config and results["stream"] == stream
+        except (ValidationError, SmgError):  # of another version
+            same = False
+        if not same:
+            raise SmgError(
+                f"{folder}: holds a run of another configuration; give the method another name, or give another --out"
+            )
+        return True
+
+    def seconds_left(self) -> float | None:
+        """Return the time left for the bench, by the pace of each method; a method not seen yet has the mean pace."""
+        if not self.pace:
+            return None
+        usual = sum(self.pace.values()) / len(self.pace)
+        coming = sum(self.pace.get(run.name, usual) for run in self.todo)
+        active = [worker.seconds_left() or self.pace.get(worker.run.name, usual) for worker in self.active]
+        return max((coming + sum(active)) / self.workers, max(active, default=0.0))
+
+    def claim(self) -> None:
+        """Write the plan into the folder; methods, streams and seeds may be added later, but not other settings."""
+        path = self.folder / "bench.json"
+        fixed = {"settings": over(self.plan.settings, self.plan.words), "part": self.plan.part}
+        streams = [{"name": n, "order": list(s.order), "unseen": s.unseen} for n, s in self.plan.streams.items()]
+        methods = [{"name": name, **made} for name, made in self.plan.methods.items()]
+        seeds = set(self.plan.seeds or (0,))
+        now = [str(run.folder(Path())) for run in self.plan.runs()]
+        runs = list(now)
+        if path.exists():
+            before = json.loads(path.read_text())
+            for key, value in fixed.items():
+                if before[key] != value:
+                    raise SmgError(f"{self.folder}: holds a bench with other {key}; give another --out")
+            streams = self._joined("stream", before["streams"], streams)
+            methods = self._joined("method", before["methods"], methods)
+            seeds |= set(before["seeds"])
+            runs += [run for run in before.get("runs", all_of(before)) if run not in runs]
+        write_json(
+            path, fixed | {"streams": streams, "methods": methods, "seeds": sorted(seeds), "runs": runs, "now": now}
+        )
+
+    def _joined(self, what: str, before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return both lists as one, in the order they came; a name must mean the same in both."""
+        known = {one["name"]: one for one in before}
+        for one in now:
+            if known.setdefault(one["name"], one) != one:
+                raise SmgError(
+                    f"{self.folder}: holds another {what} called {one['name']!r}; "
+                    f"give this one another name, or give another --out"
+                )
+        return list(known.values())
+
+
+def results_of(folder: Path) -> dict[str, Any] | None:
+    """Return a finished run's results, or None if it has not finished."""
+    path = folder / "results.json"
+    if not path.exists():
+        return None
+    results: dict[str, Any] = json.loads(path.read_text())
+    return results
+
+
+def openmp_threads() -> int:
+    """Return the number of threads that OMP_NUM_THREADS sets, or 0."""
+    word = os.environ.get("OMP_NUM_THREADS", "")
+    return int(word) if word.isdigit() else 0
+
+
+OnPoll = Callable[[], None]
+OnFinished = Callable[[PlannedRun, str | None], None]  # the run, and why it failed if it did
