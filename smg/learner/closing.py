@@ -19,6 +19,7 @@ from smg.learner.exemplars import alias, choose, count_of, pack, size_of
 from smg.learner.familiarity import Familiar
 from smg.learner.guard import best_so_far, judge, reasons_to_hold
 from smg.learner.lineage import Lineage, scan_hashes
+from smg.learner.merging import OF_PATIENTS
 from smg.learner.processes import first_process
 from smg.learner.round import Training
 from smg.learner.shared import copied
@@ -59,6 +60,8 @@ def close(past: Lineage, training: Training, parts: Parts, guarding: Guarding) -
         tensors["optimiser"] = copied(training.opt.state())
     if training.method.state:
         tensors["state"] = copied(training.method.state)
+    if training.progress.merged:
+        tensors["merging"] = copied(training.progress.merged)
     if first_process():
         past.store.write_round(training.number, tensors, record)
         past.store.write(_entered(past.model, record))
@@ -99,12 +102,18 @@ def _about(past: Lineage, training: Training, parts: Parts) -> dict[str, Any]:
         "scans": sorted({one for subjects in parts.values() for p in subjects for one in scan_hashes(p)}),
         "config": config.model_dump(mode="json"),
         "versions": versions(),
-        "keeps_of_patients": training.method.keeps_of_patients,
+        "keeps_of_patients": _of_patients(training),
         "seconds": training.progress.seconds,
         "curve": training.progress.curve,
         "log": training.progress.log,
         "test": [_under_alias(config.seed, site, row) for row in tested],
     }
+
+
+def _of_patients(training: Training) -> str:
+    """Return in words what the method's state and the merging's importances hold of patients."""
+    of_merging = OF_PATIENTS if training.progress.merged else ""
+    return "; ".join(said for said in (training.method.keeps_of_patients, of_merging) if said)
 
 
 def _looked_through(past: Lineage, training: Training, parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -90,6 +90,15 @@ class LearnerConfig(BaseModel):
     select: Literal["last", "best", "average"] = Field(
         "last", description="weights that close a round: the last, the best on validation, or its second half's mean"
     )
+    merge: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="share w of a round's own weights in those that close it: w Θ + (1 - w) Θ*; unset: 1",
+    )
+    merge_by: Literal["share", "fisher"] = Field(
+        "share", description="the same w for every weight, or more for those that matter more to the new site"
+    )
     validate_every: int = Field(1000, ge=1, description="iterations between two points of the validation curve")
     log_every: int = Field(50, ge=1, description="iterations between two reports of losses and alignment")
     largest_component: bool = Field(True, description="keep only the largest component of each class")

@@ -16,7 +16,8 @@ from smg.files import left_alone, safetensors_header
 from smg.learner.guard import Judged
 from smg.learner.store import Store
 
-KEPT, SPECTRA, STATE = "exemplars.safetensors", "spectra.safetensors", "state.safetensors"
+KEPT, SPECTRA = "exemplars.safetensors", "spectra.safetensors"
+STATES = ("state.safetensors", "merging.safetensors")
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,12 @@ class History:
         }
 
     def state(self, number: int) -> dict[str, Any]:
-        """How many bytes a round's method remembers, and what they hold of patients."""
+        """How many bytes a round's method and its merging remember, and what they hold of patients."""
         record = self.store.read_round(number)
-        if STATE not in record["files"]:
+        headers = [self._header(number, name) for name in STATES if name in record["files"]]
+        if not headers:
             return {"state_bytes": 0, "state_of_patients": ""}
-        sizes = [end - begin for begin, end in (e["data_offsets"] for e in self._header(number, STATE).values())]
+        sizes = [end - begin for one in headers for begin, end in (e["data_offsets"] for e in one.values())]
         return {"state_bytes": sum(sizes), "state_of_patients": record["keeps_of_patients"]}
 
     def under_way(self) -> dict[str, Any] | None:

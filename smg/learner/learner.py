@@ -206,6 +206,7 @@ class Learner(Lineage):
             earlier=len(self.rounds()),
             answering=answering,
             styles=None if fresh else styles_of(self.spectra(), self.config),
+            merging=None if fresh or self.config.merge is None else self._merging(self.config.merge),
         )
 
     def _key(self, training: Training, parts: Parts) -> dict[str, str]:
@@ -230,6 +231,7 @@ class Learner(Lineage):
     def _configuration_key(self) -> dict[str, Any]:
         """Return the configuration without what is off: so a setting that is new hinders no round begun before it."""
         off = {"memory", "style"} if self.config.memory == "none" else set()
+        off |= {"merge", "merge_by"} if self.config.merge is None else set()
         return self.config.model_dump(mode="json", exclude=off)
 
     def _resume(self, training: Training, key: dict[str, str], say: Callable[[str], None] | None) -> None:

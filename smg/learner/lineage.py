@@ -13,6 +13,8 @@ from smg.errors import SmgError
 from smg.learner.config import LearnerConfig, spelled
 from smg.learner.exemplars import alias, unpack
 from smg.learner.history import History, line_of
+from smg.learner.merging import KEY as MERGING
+from smg.learner.merging import Merging
 from smg.learner.processes import first_process
 from smg.learner.round import device_of_choice
 from smg.learner.spectra import KEY, Spectra
@@ -135,6 +137,14 @@ class Lineage:
             return {}
         then = self.store.read_round(self.current)["config"]["method"]
         return self.store.read_tensors(self.current, "state") if _named(then) == _named(self.config.method) else {}
+
+    def _merging(self, share: float) -> Merging:
+        """Return how the next round is merged with the current one."""
+        record = self.store.read_round(self.current) if self.current else {"files": {}}
+        kept = None
+        if "merging.safetensors" in record["files"]:
+            kept = self.store.read_tensors(self.current, "merging")[MERGING]
+        return Merging(share, self.config.merge_by == "fisher", kept)
 
     def _state_hash(self) -> str | None:
         files = self.store.read_round(self.current)["files"] if self.current else {}

@@ -17,6 +17,7 @@ from smg.evaluation.subjects import prepared_dice
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Gradient, GradientSource, Oracle
 from smg.learner.config import LearnerConfig
+from smg.learner.merging import Merging, merge
 from smg.learner.shared import copied
 from smg.methods import Step, take_step
 from smg.methods.step import keep_apart
@@ -54,7 +55,9 @@ class Progress:
     log: list[dict[str, Any]] = field(default_factory=list)  # losses, norms and cosines
     best: dict[str, Tensor] = field(default_factory=dict)  # weights, where the best are asked for
     mean: dict[str, Tensor] = field(default_factory=dict)  # weights so far in the round's second half, where it is
+    merged: dict[str, Tensor] = field(default_factory=dict)  # importances for the next round's merging
     begun: bool = False  # whether `begin_round` was
+    selected: bool = False  # whether the weights are those that close the round: selected, and merged
     ended: bool = False  # and `end_round`
     seconds: float = 0.0  # spent on the round so far
 
@@ -79,6 +82,7 @@ class Training:
     earlier: int = 0  # rounds that led to this one
     answering: Answering = this_process
     styles: Styles | None = None  # amplitudes of earlier sites
+    merging: Merging | None = None  # with the weights that the round began with
 
     def __post_init__(self) -> None:
         config = self.config
@@ -91,6 +95,7 @@ class Training:
         self.incoming = Slices(self.train, config.preparation)
         self.previous = [Slices(site, config.preparation) for site in self.replay]
         self.progress = Progress()
+        self._before = {name: tensor.clone() for name, tensor in self._moving().items()} if self.merging else {}
 
     def run(self, save: Callable[[], None], seconds: float = 60.0, on_step: OnStep | None = None) -> None:
         """Take every iteration that is left; call `save` on a clock, at the end, and when `on_step` raises Stopped."""
@@ -117,9 +122,11 @@ class Training:
             if time.monotonic() - last >= seconds:
                 save_all()
                 last = time.monotonic()
+        looks = self.method.remembers() and not self.progress.ended
+        if looks or (self.merging and not self.progress.selected):
+            save_all()  # killed while the whole site is looked at, the training need not be done again
         self._finish()
-        if self.method.remembers() and not self.progress.ended:
-            save_all()  # killed in `end_round`, the training need not be done again
+        if looks:
             self._end()
         save_all()
 
@@ -189,13 +196,16 @@ class Training:
         n = self.progress.iteration - self.config.iterations // 2
         if self.config.select != "average" or n < 1:
             return
-        moving = {name: b for name, b in self.network.named_buffers() if b.is_floating_point()}
-        moving["all parameters"] = self.oracle.theta  # no buffer can be called so
-        for name, now in moving.items():
+        for name, now in self._moving().items():
             mean = self.progress.mean.setdefault(name, torch.zeros_like(now))
             mean += (now - mean) / n
             if self.progress.iteration == self.config.iterations:
                 now.copy_(mean)
+
+    def _moving(self) -> dict[str, Tensor]:
+        """Return all numbers that training moves: Θ, and batch norm's statistics."""
+        moving = {name: b for name, b in self.network.named_buffers() if b.is_floating_point()}
+        return moving | {"all parameters": self.oracle.theta}  # no buffer can be called so
 
     def _validate(self) -> None:
         if not self.validation:
@@ -211,11 +221,27 @@ class Training:
             self.progress.best = copied(self.network.state_dict())
 
     def _finish(self) -> None:
-        if self.progress.best:
-            self.network.load_state_dict(self.progress.best)
+        """Put the weights that close the round in their place, and refuse those that are no numbers."""
+        if not self.progress.selected:
+            if self.progress.best:
+                self.network.load_state_dict(self.progress.best)
+            self._merge()
+            self.progress.selected = True
         for name, tensor in self.network.state_dict().items():  # statistics too, and means: no step has looked at them
             if not tensor.isfinite().all():
                 raise self._diverged(self.progress.iteration, f"{name} is {'nan' if tensor.isnan().any() else 'inf'}")
+
+    def _merge(self) -> None:
+        """Merge with the weights that the round began with; the first round only finds its importances."""
+        if self.merging is None:
+            return
+        number = self.config.iterations
+        self.oracle.at(self.config.seed, self.number, number, scale=self.opt.scale, report=False)
+        found = self.merging.looked(self.oracle.theta.clone(), self.oracle, self.plain_batches(number))
+        self.progress.merged = self.merging.summed(found)
+        for name, now in self._moving().items() if self.earlier else ():
+            share = self.merging.shares(found) if now is self.oracle.theta else self.merging.share
+            now.copy_(merge(now, self._before[name], share))
 
     def _diverged(self, iteration: int, what: str) -> Diverged:
         return Diverged(
@@ -232,7 +258,8 @@ class Training:
         tensors |= {f"best.{name}": t for name, t in self.progress.best.items()}
         tensors |= {f"mean.{name}": t for name, t in self.progress.mean.items()}
         tensors |= {f"state.{name}": t for name, t in self.method.state.items()}
-        kept = ("iteration", "curve", "log", "begun", "ended", "seconds")
+        tensors |= {f"merged.{name}": t for name, t in self.progress.merged.items()}
+        kept = ("iteration", "curve", "log", "begun", "selected", "ended", "seconds")
         return copied(tensors), {key: getattr(self.progress, key) for key in kept}
 
     def load(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -246,9 +273,11 @@ class Training:
             about["log"],
             _under("best.", tensors),
             mean,
-            about["begun"],
-            about["ended"],
-            about["seconds"],
+            _under("merged.", tensors),
+            begun=about["begun"],
+            selected=about.get("selected", False),  # a round begun by an smg that did not merge is selected again
+            ended=about["ended"],
+            seconds=about["seconds"],
         )
         self._remember(_under("state.", tensors))
 

@@ -10,6 +10,7 @@
         sentinels.safetensors   subjects that no gradient has seen, by which later rounds are judged
         spectra.safetensors     amplitudes of low frequencies of the site's slices, if there is a style memory
         state.safetensors   what the method remembers, if it remembers anything
+        merging.safetensors the importance of each weight, if rounds are merged by it
         round.json          its record, with the hash of each file beside it
     progress/               the round under way: one checkpoint, whose name holds its own hash
     lock                    held by the process at work

@@ -29,7 +29,12 @@ class EWC(Anchored):
     )
 
     def importance(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
-        return mean_of(grad(theta, sample, log_likelihood).square() for sample in batches.each())
+        return fisher(theta, grad, batches)
+
+
+def fisher(theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
+    """Return the mean over the incoming site's slices of the squared gradient of log p(y | x; Θ)."""
+    return mean_of(grad(theta, sample, log_likelihood).square() for sample in batches.each())
 
 
 def log_likelihood(outputs: Outputs) -> Tensor:

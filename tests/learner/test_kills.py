@@ -62,9 +62,11 @@ MORE = {  # what else there is to go on with
 }
 WINDOWS = {"method": "sga+c", "augment": "mild", "preparation": {"size": 16, "spacing": 0.4, "adjacent": 3}}
 STYLE = {"method": "lwf", "memory": "style", "select": "average", "preparation": {"size": 16, "spacing": 0.4}}
+MERGED = {"method": "ewc", "merge": 0.6, "merge_by": "fisher", "select": "best", "validate_every": 1}
 CASES = [(name, {"method": name} | MORE.get(name, {})) for name in (*METHODS, "sga+c")] + [
     ("windows", WINDOWS),
     ("style", STYLE),
+    ("merged", MERGED),
 ]
 
 
@@ -87,6 +89,19 @@ def test_killed_while_a_method_looks_at_a_round_it_ends_the_same(name: str, data
     changes = {"method": name, "select": "average"}
     assert _in_a_process(data, tmp_path / "straight", changes) == 0
     for fatal in (2, 1, 5 if name != "lwf" else 2):
+        assert _in_a_process(data, tmp_path / "killed", changes, Moments.LOOKING, fatal) == -signal.SIGKILL, fatal
+    assert _in_a_process(data, tmp_path / "killed", changes) == 0
+    assert_alike(tmp_path / "killed", tmp_path / "straight")
+
+
+@pytest.mark.parametrize("method", ["jm", "ewc"])
+def test_killed_while_importances_for_merging_are_found_it_ends_the_same(
+    method: str, data: Path, tmp_path: Path
+) -> None:
+    """Among the passes over the site, in the first round and in the second, before and after a method's own."""
+    changes = {"method": method, "merge": 0.6, "merge_by": "fisher", "select": "best", "validate_every": 1}
+    assert _in_a_process(data, tmp_path / "straight", changes) == 0
+    for fatal in (3, 14) if method == "jm" else (5, 24):
         assert _in_a_process(data, tmp_path / "killed", changes, Moments.LOOKING, fatal) == -signal.SIGKILL, fatal
     assert _in_a_process(data, tmp_path / "killed", changes) == 0
     assert_alike(tmp_path / "killed", tmp_path / "straight")
