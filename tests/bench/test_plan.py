@@ -143,3 +143,21 @@ def test_a_plan_without_a_stream_or_a_method_has_no_runs(tmp_path: Path) -> None
         Plan(methods={"jm": {"method": "jm"}}).runs()
     with pytest.raises(SmgError, match=r"no method .*--method"):
         read_plan(write(tmp_path, "order: [A]")).runs()
+
+
+def test_what_is_image_free_keeps_no_image() -> None:
+    for run in Plan(streams={"s": stream_plan(["A", "B"], "C")}).under(read_settings("image-free")).runs():
+        assert run.name == "image-free"
+        assert (run.config.recipe().method.keeps, run.config.guard.subjects) == ("nothing", 0)
+        assert (run.config.memory, run.config.merge) == ("style", 0.6)
+
+
+def test_a_method_of_a_grid_has_its_own_memory_and_merging(tmp_path: Path) -> None:
+    plan = read_plan(str(Path(__file__).parents[2] / "experiments/image-free.yaml"))
+    runs = {run.name: run for run in plan.runs() if run.stream_name == "A-first"}
+    found = {name: (run.config.method, run.config.memory, run.config.merge) for name, run in runs.items()}
+    assert found["finetune"] == ("finetune", "none", None)
+    assert found["style lwf merge"] == ("lwf", "style", 0.6)
+    assert found["sga+c adam merge"] == ("sga+c", "none", 0.7)
+    (again,) = read_plan(write(tmp_path, runs["style lwf fisher"].as_file())).runs()
+    assert again.config == runs["style lwf fisher"].config
