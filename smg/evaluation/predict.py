@@ -104,12 +104,12 @@ class _Whole:
     def add(self, where: list[tuple[int, Corner]], scores: Tensor) -> None:
         """Add the scores of some windows, each at its (slice, corner)."""
         slices, rows, columns = self.shape
-        size = scores.shape[-1]
+        high, wide = size = scores.shape[-2], scores.shape[-1]
         if self.sums is None:
             self.sums = torch.zeros(slices, scores.shape[1], rows, columns)
-        alone = size >= max(rows, columns)
+        alone = high >= rows and wide >= columns
         for (number, (top, left)), window in zip(where, scores, strict=True):
-            down, across = slice(max(top, 0), top + size), slice(max(left, 0), left + size)
+            down, across = slice(max(top, 0), top + high), slice(max(left, 0), left + wide)
             inside = slice(max(-top, 0), rows - top), slice(max(-left, 0), columns - left)
             if alone:
                 self.sums[number, :, down, across] = window[:, *inside]

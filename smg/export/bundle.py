@@ -24,7 +24,7 @@ def metadata(release: Release) -> dict[str, Any]:
     tensor: dict[str, Any] = {
         "type": "image",
         "modality": "n/a",
-        "spatial_shape": [options.size, options.size],
+        "spatial_shape": list(options.shape),
         "dtype": "float32",
     }
     tensor |= {"value_range": [], "is_patch_data": options.spacing is not None}

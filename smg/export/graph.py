@@ -21,7 +21,7 @@ def write_onnx(release: Release, path: Path) -> None:
     except ImportError as error:
         raise SmgError(f"--as onnx needs {error.name}: pip install 'smg-learning[export]'") from None
     config = release.config
-    images = torch.zeros(2, config.network.channels, config.preparation.size, config.preparation.size)
+    images = torch.zeros(2, config.network.channels, *config.preparation.shape)
     exporter = logging.getLogger("torch.onnx")
     level = exporter.level
     exporter.setLevel(logging.ERROR)  # it tells of every library that is not installed

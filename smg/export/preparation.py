@@ -25,7 +25,7 @@ def preparation(release: Release) -> dict[str, Any]:
         "orientation": {"slices": "inferior to superior", "rows": "anterior to posterior", "columns": "right to left"},
         "clip": list(options.clip) if options.clip else None,
         "resample": {
-            "size": [options.size, options.size] if options.spacing is None else None,
+            "size": list(options.shape) if options.spacing is None else None,
             "spacing": options.spacing,
             "field": options.field,
             "filter": "triangle",

@@ -28,6 +28,7 @@ from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Batch, Iteration
 from smg.prepare.options import Preparation
 from smg.prepare.slices import Slices
+from smg.prepare.windows import Sides
 
 LOSSES: dict[str, Loss] = {"distance": distance}  # beside the segmentation loss; what methods ask of others' rows
 Handler = Callable[[Message], Message]
@@ -45,7 +46,7 @@ class Hospital:
     oracle: Oracle
     terms: Terms
     augmentation: Augmentation = field(default_factory=Augmentation)
-    window: int | None = None
+    window: Sides | None = None
     exemplars: str = ""  # hash of what is stored
     limits: Limits = field(default_factory=Limits)
     audit: Audit = field(default_factory=Audit)

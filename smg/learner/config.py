@@ -138,11 +138,11 @@ class LearnerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _frequencies_exist(self) -> LearnerConfig:
-        highest = (self.preparation.size - 1) // 2
+        shortest = min(self.preparation.shape)
+        highest = (shortest - 1) // 2
         if self.memory == "style" and self.style.cutoff > highest:
             raise ValueError(
-                f"style.cutoff: windows of {self.preparation.size} pixels have frequencies up to {highest}; give a "
-                "lower one"
+                f"style.cutoff: windows of {shortest} pixels have frequencies up to {highest}; give a lower one"
             )
         return self
 

@@ -187,9 +187,9 @@ class Learner(Lineage):
         replay = self.replay()
         for name, exemplars in replay.items():
             resized = self.config.preparation.spacing is None
-            if resized and exemplars[0].images.shape[-1] != self.config.preparation.size:
+            if resized and tuple(exemplars[0].images.shape[-2:]) != self.config.preparation.shape:
                 raise SmgError(
-                    f"{self.store.folder}: exemplars of {name} have {exemplars[0].images.shape[-1]} rows, so slices of "
+                    f"{self.store.folder}: exemplars of {name} have {exemplars[0].images.shape[-2]} rows, so slices of "
                     f"{self.config.preparation.size} cannot be learned beside them; keep preparation.size, or give "
                     f"them up: `smg replay drop {self.store.folder} {name}`"
                 )

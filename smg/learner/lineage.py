@@ -21,6 +21,7 @@ from smg.learner.spectra import KEY, Spectra
 from smg.learner.store import Store
 from smg.networks import build_network
 from smg.prepare.cache import Prepared
+from smg.prepare.options import Preparation
 from smg.sites.site import Site
 from smg.sites.split import Split, fold_site, split_site
 
@@ -126,9 +127,10 @@ class Lineage:
         for entry in self.rounds():
             record = self.store.read_round(entry["round"])
             if "spectra.safetensors" in record["files"]:
-                stored, then = self.store.read_tensors(entry["round"], "spectra"), record["config"]["preparation"]
+                stored = self.store.read_tensors(entry["round"], "spectra")
+                then = Preparation.model_validate(record["config"]["preparation"])
                 if KEY in stored:  # not dropped
-                    kept[entry["site"]] = Spectra(stored[KEY], then["size"], then["spacing"])
+                    kept[entry["site"]] = Spectra(stored[KEY], then.size, then.spacing)
         return kept
 
     def memory(self) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
 from smg.prepare.batches import Batch, Iteration
-from smg.prepare.options import StyleOptions
+from smg.prepare.options import Size, Spacing, StyleOptions
 from smg.prepare.styles import Styles, amplitudes
 from smg.randomness import numpy_generator
 
@@ -41,8 +41,8 @@ class Spectra:
     """The amplitudes of one site, and the windows that they are of."""
 
     amplitudes: Tensor  # [slices, channels, 2L + 1, L + 1]
-    size: int  # pixels of a window's side
-    spacing: float | None  # mm
+    size: Size  # pixels of a window's side
+    spacing: Spacing  # mm
 
 
 def styles_of(stored: Mapping[str, Spectra], config: LearnerConfig) -> Styles | None:
@@ -63,5 +63,5 @@ def styles_of(stored: Mapping[str, Spectra], config: LearnerConfig) -> Styles | 
     return Styles(sites, config.style.probability, config.style.share)
 
 
-def _window(size: int, spacing: float | None) -> str:
-    return f"{size} pixels" + ("" if spacing is None else f" at {spacing:g} mm")
+def _window(size: Size, spacing: Spacing) -> str:
+    return f"{size} pixels" + ("" if spacing is None else f" at {spacing} mm")

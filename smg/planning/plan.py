@@ -101,7 +101,7 @@ class Made:
 
     def _gigabytes(self, config: LearnerConfig) -> float:
         """Estimate the memory of a step: torch itself, and some 40 maps of the window's size for each sample."""
-        maps = 40 * config.network.width * config.preparation.size**2 * 2 * config.batch * 4
+        maps = 40 * config.network.width * math.prod(config.preparation.shape) * 2 * config.batch * 4
         return 0.5 + (maps + 8 * 4 * self.cost.parameters) / 1e9
 
 

@@ -17,6 +17,7 @@ import torch
 from smg.prepare.augment import Augmentation, augment_along, margin_of
 from smg.prepare.slices import Samples, Slices, draw_indices, endless
 from smg.prepare.styles import Styles
+from smg.prepare.windows import Sides
 from smg.randomness import numpy_generator
 
 Row = tuple[int, int, int]  # source (0 the incoming site, k the k-th previous one), its slice, place in the iteration
@@ -50,7 +51,7 @@ class Iteration:
     number: int
     augmentation: Augmentation = field(default_factory=Augmentation)
     replay_size: int | None = None  # as the incoming batch, unless said otherwise
-    window: int | None = None  # side of the windows, where slices are seen through them
+    window: Sides | None = None  # of the windows, where slices are seen through them
     site: str = ""  # name of the incoming site
     earlier: int = 0  # rounds that led to this one
     styles: Styles | None = None  # amplitudes of earlier sites, lent to incoming slices

@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from smg.errors import SmgError
 from smg.files import placing, safetensors_header
@@ -121,12 +121,17 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         about = json.loads(metadata["about"])
         images, labels = tensors["images"], tensors["labels"]
         shape = about["shape"]
-        way = (about[key] for key in ("size", "spacing", "field"))
-        grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), *way)
+        way = {key: _as_made(about[key]) for key in ("size", "spacing", "field")}
+        grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), **way)
         foreground = tuple(about["foreground"])
         return Prepared(subject, images, labels, foreground, grid, about["content"], about["turned"], about["needed"])
     except (OSError, ValueError, KeyError, RuntimeError):
         return None
+
+
+def _as_made(value: Any) -> Any:
+    """Return what a grid was made with: JSON has lists where it has tuples."""
+    return tuple(_as_made(one) for one in value) if isinstance(value, list) else value
 
 
 def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:

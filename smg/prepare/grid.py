@@ -53,19 +53,25 @@ def resize_classes(indices: Array, rows: int, columns: int) -> Array:
     return winner
 
 
+def _central(length: int, kept: int) -> slice:
+    """Return the central part of a line, `kept` long or all of it."""
+    start = max(0, (length - kept) // 2)
+    return slice(start, min(start + kept, length))
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """A scan's grid (shape [k, j, i] and affine) and the prepared grid of axial slices that belongs to it.
 
-    Without `spacing` a prepared slice has `size` x `size` pixels. With `spacing` (mm) it covers the scan's field of
-    view in pixels of that spacing, rounded to whole pixels as in nnU-Net. With `field` (mm) only the central field is
-    kept.
+    Without `spacing` a prepared slice has `size` pixels a side, or (rows, columns). With `spacing` (mm, or that of rows
+    and of columns) it covers the scan's field of view in pixels of that spacing, rounded to whole pixels as in nnU-Net.
+    With `field` (mm) only the central field is kept.
     """
 
     shape: tuple[int, int, int]
     affine: Array
-    size: int
-    spacing: float | None = None
+    size: int | tuple[int, int]
+    spacing: float | tuple[float, float] | None = None
     field: float | None = None
 
     @cached_property
@@ -90,23 +96,27 @@ class Grid:
     def whole(self) -> tuple[int, int]:
         """Return rows and columns of a slice at the prepared resolution, before it is cut to the field."""
         if self.spacing is None:
-            return self.size, self.size
+            return self.size if isinstance(self.size, tuple) else (self.size, self.size)
         rows, columns = (
-            max(1, round(count * mm / self.spacing)) for count, mm in zip(self.axial_shape[1:], self.pixel, strict=True)
+            max(1, round(count * mm / wanted))
+            for count, mm, wanted in zip(self.axial_shape[1:], self.pixel, self._spacings, strict=True)
         )
         return rows, columns
+
+    @property
+    def _spacings(self) -> tuple[float, float]:
+        """Return the mm between prepared rows and columns."""
+        assert self.spacing is not None
+        return self.spacing if isinstance(self.spacing, tuple) else (self.spacing, self.spacing)
 
     @cached_property
     def box(self) -> tuple[slice, slice]:
         """Return the rows and columns of the whole slice that the field covers."""
-        rows, columns = (self._central(length) for length in self.whole)
+        if self.field is None or self.spacing is None:
+            return slice(0, self.whole[0]), slice(0, self.whole[1])
+        kept = (max(1, round(self.field / mm)) for mm in self._spacings)
+        rows, columns = (_central(length, count) for length, count in zip(self.whole, kept, strict=True))
         return rows, columns
-
-    def _central(self, length: int) -> slice:
-        """Return the part of a line that the field covers."""
-        kept = length if self.field is None or self.spacing is None else max(1, round(self.field / self.spacing))
-        start = max(0, (length - kept) // 2)
-        return slice(start, min(start + kept, length))
 
     def image(self, array: Array) -> Array:
         """Return a scan's voxels on the prepared grid: [slices, rows, columns] float32, never a view of them."""

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from smg.sites.labels import Labels
 
 Percentile = Annotated[float, Field(ge=0, le=100)]
+Pixels = Annotated[int, Field(ge=16, le=2048)]
+Millimetres = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
+def _form(given: Any) -> str:
+    """Return which form a size or a spacing has; pydantic then reports the mistakes of that form alone."""
+    return "rows, columns" if isinstance(given, list | tuple) else "rows and columns"
+
+
+One, Two = Tag("rows and columns"), Tag("rows, columns")
+Size = Annotated[Annotated[Pixels, One] | Annotated[tuple[Pixels, Pixels], Two], Discriminator(_form)]
+Spacing = Annotated[
+    Annotated[Millimetres, One] | Annotated[tuple[Millimetres, Millimetres], Two] | Annotated[None, Tag("none")],
+    Discriminator(lambda given: "none" if given is None else _form(given)),
+]
 
 
 class Preparation(BaseModel):
@@ -16,23 +31,18 @@ class Preparation(BaseModel):
 
     Without `spacing` a slice is resized to `size` x `size`, whatever its field of view. With `spacing` a slice is
     resampled to that spacing over its whole field of view, or its central `field`, and the network sees windows of
-    `size` x `size` pixels.
+    `size` x `size` pixels. Where rows and columns differ, a size or a spacing is two numbers: [rows, columns].
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    size: int = Field(
+    size: Size = Field(
         384,
-        ge=16,
-        le=2048,
-        description="rows and columns that the network sees: of a resized slice or, with spacing, of a window",
+        description="rows and columns that the network sees: of a resized slice or, with spacing, of a window; "
+        "or [rows, columns]",
     )
-    spacing: float | None = Field(
-        None,
-        gt=0,
-        le=100,
-        allow_inf_nan=False,
-        description="mm between pixels; unset: slices are resized to the size",
+    spacing: Spacing = Field(
+        None, description="mm between pixels, or [between rows, between columns]; unset: slices are resized to the size"
     )
     field: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="mm of the slice's centre to keep; unset: all of it; needs spacing"
@@ -68,9 +78,19 @@ class Preparation(BaseModel):
         return self
 
     @property
-    def window(self) -> int | None:
-        """Return the side of a window in pixels; None if the network sees whole slices."""
-        return None if self.spacing is None else self.size
+    def shape(self) -> tuple[int, int]:
+        """Return rows and columns that the network sees."""
+        return self.size if isinstance(self.size, tuple) else (self.size, self.size)
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """Return rows and columns of a window; None if the network sees whole slices."""
+        return None if self.spacing is None else self.shape
+
+    @property
+    def pixel(self) -> tuple[float, float] | None:
+        """Return the mm between rows and between columns; None if slices are resized."""
+        return self.spacing if self.spacing is None or isinstance(self.spacing, tuple) else (self.spacing, self.spacing)
 
     @property
     def n_channels(self) -> int:

@@ -84,9 +84,9 @@ def _check_channels(site: Site, options: Preparation) -> None:
 
 def check_field(subjects: Sequence[Prepared], options: Preparation) -> None:
     """Raise an error if the field cuts off foreground of a subject; it names the field that would hold all."""
-    if options.field is None or options.spacing is None:
+    if options.field is None or options.pixel is None:
         return
-    outside = [p for p in subjects if p.needed > options.field + options.spacing]  # a pixel is rounding
+    outside = [p for p in subjects if p.needed > options.field + max(options.pixel)]  # a pixel is rounding
     if outside:
         worst = max(outside, key=lambda p: p.needed)
         raise SmgError(
@@ -97,14 +97,14 @@ def check_field(subjects: Sequence[Prepared], options: Preparation) -> None:
 
 def scale_note(subjects: Sequence[Prepared], options: Preparation) -> str | None:
     """Return a note if pixels of some subjects are far from the spacing of the preparation; None if not."""
-    if options.spacing is None:
+    if options.pixel is None:
         return None
-    pixels = [max(p.grid.pixel) for p in subjects]
+    pixels, (low, high) = [max(p.grid.pixel) for p in subjects], sorted(options.pixel)
     coarse, fine = max(pixels), min(pixels)
-    if coarse > FAR * options.spacing:
-        return f"its pixels are up to {coarse:.2f} mm and are interpolated to {options.spacing:g}: they lack detail"
-    if fine < options.spacing / (2 * FAR):
-        return f"its pixels are down to {fine:.2f} mm and are averaged to {options.spacing:g}: details are lost"
+    if coarse > FAR * high:
+        return f"its pixels are up to {coarse:.2f} mm and are interpolated to {high:g}: they lack detail"
+    if fine < low / (2 * FAR):
+        return f"its pixels are down to {fine:.2f} mm and are averaged to {low:g}: details are lost"
     return None
 
 

@@ -23,9 +23,9 @@ from smg.sites.formats import Array
 class Samples:
     """A batch of slices or windows in memory."""
 
-    images: torch.Tensor  # [B, adjacent x channels, N, N] float32
-    labels: torch.Tensor  # [B, N, N] uint8, class indices
-    outputs: torch.Tensor | None = None  # [B, classes, N, N] float32, where they are stored with all of these slices
+    images: torch.Tensor  # [B, adjacent x channels, rows, columns] float32
+    labels: torch.Tensor  # [B, rows, columns] uint8, class indices
+    outputs: torch.Tensor | None = None  # [B, classes, rows, columns] float32, where all of these have them stored
 
     def __len__(self) -> int:
         return len(self.images)
@@ -65,13 +65,14 @@ class Slices:
         image = with_neighbours(subject.images, [slice_], options.adjacent)[0]
         labels = subject.labels[slice_]
         outputs = None if subject.outputs is None else subject.outputs[slice_].float()
-        if options.spacing is None:
+        if options.window is None:
             return image, labels, outputs
+        high, wide = options.window
         if place is None:
-            top, left = ((length - options.size) // 2 for length in labels.shape)
+            top, left = ((length - side) // 2 for length, side in zip(labels.shape, options.window, strict=True))
         else:
-            top, left = draw_corner(labels.numpy(), options.size, options.foreground, place)
-        corner, size = (top - margin, left - margin), options.size + 2 * margin
+            top, left = draw_corner(labels.numpy(), options.window, options.foreground, place)
+        corner, size = (top - margin, left - margin), (high + 2 * margin, wide + 2 * margin)
         stored = None if outputs is None else cut(outputs, corner, size)
         return cut(image, corner, size), cut(labels, corner, size), stored
 
@@ -91,7 +92,7 @@ def with_neighbours(images: torch.Tensor, slices: Sequence[int], adjacent: int) 
 def passes(
     images: torch.Tensor, options: Preparation, at_once: int
 ) -> Iterator[tuple[list[tuple[int, Corner]], torch.Tensor]]:
-    """Yield all windows of slices [slices, channels, rows, columns] in batches: (slice, corner) of each, [B, C, N, N].
+    """Yield all windows of slices [slices, channels, rows, columns] in batches: (slice, corner) of each, [B, C, h, w].
 
     Without a spacing each slice is one window.
     """

@@ -47,7 +47,7 @@ class Styles:
 
 
 def amplitudes(images: Tensor, cutoff: int) -> Tensor:
-    """Return |F(x)| [..., 2L + 1, L + 1] of images [..., N, N], L the cut-off: rows are u = -L..L, columns v = 0..L."""
+    """Return |F(x)| [..., 2L + 1, L + 1] of images [..., h, w], L the cut-off: rows are u = -L..L, columns v = 0..L."""
     return _low(torch.fft.rfft2(images, norm="forward"), cutoff).abs()
 
 
@@ -57,18 +57,18 @@ def restyled(image: Tensor, stored: Tensor, share: float, margin: int = 0) -> Te
     The window is the image without its margin. A change of its low frequencies repeats with the window's side as its
     period, and so reaches into the margin.
     """
-    size, cutoff = image.shape[-1] - 2 * margin, stored.shape[-1] - 1
-    window = image[:, margin : margin + size, margin : margin + size]
+    high, wide, cutoff = image.shape[-2] - 2 * margin, image.shape[-1] - 2 * margin, stored.shape[-1] - 1
+    window = image[:, margin : margin + high, margin : margin + wide]
     spectrum = torch.fft.rfft2(window, norm="forward")
     low = _low(spectrum, cutoff)
     moved = torch.polar(torch.lerp(low.abs(), stored.to(low.abs()), share), low.angle())
     change = torch.zeros_like(spectrum)
-    change[:, :, : cutoff + 1] = _placed(moved - low, size)
-    shading = torch.fft.irfft2(change, s=(size, size), norm="forward")
-    around = torch.arange(-margin, size + margin) % size
+    change[:, :, : cutoff + 1] = _placed(moved - low, high)
+    shading = torch.fft.irfft2(change, s=(high, wide), norm="forward")
+    down, across = torch.arange(-margin, high + margin) % high, torch.arange(-margin, wide + margin) % wide
     mean, deviation = _moments(window)
     new_mean, new_deviation = _moments(window + shading)
-    whole = image + shading[:, around[:, None], around]
+    whole = image + shading[:, down[:, None], across]
     return (whole - new_mean) * (deviation / new_deviation.clamp_min(TINY)) + mean
 
 
@@ -78,10 +78,10 @@ def _low(spectrum: Tensor, cutoff: int) -> Tensor:
     return torch.cat([left[..., -cutoff:, :], left[..., : cutoff + 1, :]], dim=-2)
 
 
-def _placed(low: Tensor, size: int) -> Tensor:
+def _placed(low: Tensor, high: int) -> Tensor:
     """Return low frequencies at their places among all rows of a spectrum, zeros between them."""
     cutoff = low.shape[-1] - 1
-    rows = low.new_zeros(*low.shape[:-2], size, cutoff + 1)
+    rows = low.new_zeros(*low.shape[:-2], high, cutoff + 1)
     rows[..., -cutoff:, :], rows[..., : cutoff + 1, :] = low[..., :cutoff, :], low[..., cutoff:, :]
     return rows
 

@@ -1,4 +1,4 @@
-"""Windows: the squares of a slice that the network sees, drawn in training and tiled in prediction.
+"""Windows: the rectangles of a slice that the network sees, drawn in training and tiled in prediction.
 
 A window reaches beyond its slice if the slice is smaller. There the pixels of the slice's edge are repeated, since
 zeros would draw a grey frame.
@@ -16,6 +16,7 @@ from torch import Tensor
 from smg.randomness import numpy_generator
 from smg.sites.formats import Array
 
+Sides = int | tuple[int, int]  # of a window: rows and columns, or one number for both
 Corner = tuple[int, int]  # row and column of a window's first pixel; negative where the slice is smaller
 Place = tuple[int, int, int, int]  # (seed, round, iteration, place in the iteration)
 
@@ -24,18 +25,23 @@ SIGMA = 1 / 8  # of the Gaussian weights, as a share of the window's side, as nn
 LEAST = 1e-4  # weight of a pixel
 
 
-def draw_corner(labels: Array, size: int, share: float, place: Place) -> Corner:
+def both(size: Sides) -> tuple[int, int]:
+    """Return rows and columns of a window."""
+    return size if isinstance(size, tuple) else (size, size)
+
+
+def draw_corner(labels: Array, size: Sides, share: float, place: Place) -> Corner:
     """Draw a training window of a slice with these labels [rows, columns].
 
     With probability `share` it is centred on a random foreground pixel, as far as the slice's edges allow. In the other
     cases, and in a slice without foreground, its place is uniform.
     """
     coin, pick, down, across = numpy_generator("window", *place).random(4)
-    rows, columns = labels.shape
+    (rows, columns), (high, wide) = labels.shape, both(size)
     if coin < share and len(pixels := np.flatnonzero(labels)):
         row, column = divmod(int(pixels[int(pick * len(pixels))]), columns)
-        return _inside(row - size // 2, rows, size), _inside(column - size // 2, columns, size)
-    return _anywhere(down, rows, size), _anywhere(across, columns, size)
+        return _inside(row - high // 2, rows, high), _inside(column - wide // 2, columns, wide)
+    return _anywhere(down, rows, high), _anywhere(across, columns, wide)
 
 
 def _inside(start: int, length: int, size: int) -> int:
@@ -48,19 +54,20 @@ def _anywhere(u: float, length: int, size: int) -> int:
     return int(u * (length - size + 1)) if length >= size else (length - size) // 2
 
 
-def cut(slices: Tensor, corner: Corner, size: int) -> Tensor:
+def cut(slices: Tensor, corner: Corner, size: Sides) -> Tensor:
     """Return the window [..., size, size] of slices [..., rows, columns]; a view if it lies inside them."""
-    (top, left), (rows, columns) = corner, slices.shape[-2:]
-    if min(corner) >= 0 and top + size <= rows and left + size <= columns:
-        return slices[..., top : top + size, left : left + size]
-    down = torch.arange(top, top + size).clamp(0, rows - 1)
-    across = torch.arange(left, left + size).clamp(0, columns - 1)
+    (top, left), (rows, columns), (high, wide) = corner, slices.shape[-2:], both(size)
+    if min(corner) >= 0 and top + high <= rows and left + wide <= columns:
+        return slices[..., top : top + high, left : left + wide]
+    down = torch.arange(top, top + high).clamp(0, rows - 1)
+    across = torch.arange(left, left + wide).clamp(0, columns - 1)
     return slices[..., down[:, None], across]
 
 
-def tiles(rows: int, columns: int, size: int) -> list[Corner]:
+def tiles(rows: int, columns: int, size: Sides) -> list[Corner]:
     """Return the corners of the windows that cover a slice in prediction; neighbours overlap by about half."""
-    return [(top, left) for top in _starts(rows, size) for left in _starts(columns, size)]
+    high, wide = both(size)
+    return [(top, left) for top in _starts(rows, high) for left in _starts(columns, wide)]
 
 
 def _starts(length: int, size: int) -> list[int]:
@@ -72,8 +79,13 @@ def _starts(length: int, size: int) -> list[int]:
 
 
 @lru_cache(maxsize=8)
-def gaussian(size: int) -> Tensor:
+def gaussian(size: Sides) -> Tensor:
     """Return the weights [size, size] of a window's pixels where windows overlap; the centre counts most."""
-    at = (torch.arange(size) - (size - 1) / 2) / (size * SIGMA)
-    line = torch.exp(-(at**2) / 2)
-    return torch.outer(line, line).clamp_min(LEAST)
+    high, wide = both(size)
+    return torch.outer(_bell(high), _bell(wide)).clamp_min(LEAST)
+
+
+def _bell(length: int) -> Tensor:
+    """Return the weights of a line of pixels, before there is a least one."""
+    at = (torch.arange(length) - (length - 1) / 2) / (length * SIGMA)
+    return torch.exp(-(at**2) / 2)

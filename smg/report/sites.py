@@ -58,10 +58,11 @@ def augmented_tiles(preset: str, options: Preparation, count: int, seed: int) ->
         image, labels = torch.from_numpy(images[middle]), torch.from_numpy(classes[middle])
         stack = [(image, labels)] * count
         if options.window:
-            side, share = options.window + 2 * margin, options.foreground
+            (high, wide), share = options.window, options.foreground
+            sides = high + 2 * margin, wide + 2 * margin
             corners = [draw_corner(classes[middle], options.window, share, (seed, 0, 0, n)) for n in range(count)]
             corners = [(top - margin, left - margin) for top, left in corners]
-            stack = [(cut(image, corner, side), cut(labels, corner, side)) for corner in corners]
+            stack = [(cut(image, corner, sides), cut(labels, corner, sides)) for corner in corners]
         cuts, cut_labels = (torch.stack(part) for part in zip(*stack, strict=True))
         moved, moved_labels = augment(cuts, cut_labels, config, seed, 0, 0, margin=margin)
         drawn = zip(moved[:, 0].numpy(), moved_labels.numpy(), strict=True)

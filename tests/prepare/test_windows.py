@@ -14,7 +14,7 @@ from smg.errors import SmgError
 from smg.evaluation.metrics import dice
 from smg.evaluation.predict import class_scores, mask_of
 from smg.networks import NetworkConfig, build_network
-from smg.prepare.augment import Augmentation, augment, margin_of
+from smg.prepare.augment import PRESETS, Augmentation, augment, margin_of
 from smg.prepare.grid import Grid
 from smg.prepare.options import Preparation
 from smg.prepare.site import check_field, prepare_site, scale_note
@@ -247,3 +247,56 @@ def test_windows_have_their_slices_neighbours_and_channels(adjacent: int) -> Non
         for (number, (top, left)), window in zip(where, windows, strict=True):
             middle = window.reshape(adjacent, 2, 16, 16)[adjacent // 2]
             assert torch.equal(middle, images[number, :, top : top + 16, left : left + 16])
+
+
+# --- rectangles -------------------------------------------------------------------------------------------------------
+
+
+def test_a_rectangular_window_is_tiled_weighted_and_drawn_by_its_own_sides() -> None:
+    assert tiles(40, 40, (16, 40)) == [(top, 0) for top, _ in tiles(40, 1, (16, 1))]
+    weights = gaussian((16, 24))
+    assert weights.shape == (16, 24)
+    torch.testing.assert_close(weights[:, 11] / weights[7, 11], gaussian(16)[:, 7] / gaussian(16)[7, 7])
+    labels = np.zeros((60, 50), np.uint8)
+    labels[40, 12] = 1
+    assert draw_corner(labels, (20, 30), 1.0, (0, 1, 2, 3)) == (30, 0)
+    assert cut(torch.zeros(2, 60, 50), (50, 40), (20, 30)).shape == (2, 20, 30)
+
+
+def test_rectangles_of_a_slice_are_put_back_on_the_scans_own_grid() -> None:
+    options = Preparation(size=(16, 32), spacing=(1.0, 2.0))
+    grid = Grid((3, 40, 60), np.diag([1.0, 1.5, 3.0, 1.0]), options.size, options.spacing)
+    assert grid.whole == (60, 30)
+    truth = ellipse(40, 60)
+    image = torch.from_numpy(grid.image(truth.astype(np.float32)))[:, None]
+    assert {windows.shape[-2:] for _, windows in passes(image, options, 4)} == {(16, 32)}
+    predicted = mask_of(class_scores(Bright(), image, options), grid)
+    assert dice(predicted == 1, truth == 1) > 0.97
+
+
+def test_a_rotation_turns_a_rectangle_and_does_not_shear_it() -> None:
+    rotate = Augmentation.model_validate({"rotation": {"strength": 12, "probability": 1}})
+    yy, xx = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
+    square = torch.sin(yy / 5) + torch.cos(xx / 7) * torch.sin(xx * yy / 300)
+    labels = (square > 0).to(torch.uint8)
+    whole, _ = augment(square[None, None], labels[None], rotate, 0, 1, 2, margin=8)
+    part, _ = augment(square[None, None, 8:56], labels[None, 8:56], rotate, 0, 1, 2, margin=8)
+    assert part.shape[-2:] == (32, 48)
+    torch.testing.assert_close(part[0, 0], whole[0, 0, 8:40], rtol=0, atol=1e-4)
+
+
+def test_the_margin_of_a_rectangle_holds_all_that_a_rotation_brings_in() -> None:
+    rotate = Augmentation.model_validate({"rotation": {"strength": 90, "probability": 1}})
+    assert margin_of(rotate, (16, 64)) >= (64 - 16) // 2
+    assert margin_of(rotate, (32, 32)) == margin_of(rotate, 32)
+
+
+def test_all_of_the_augmentation_takes_rectangles() -> None:
+    images, labels = torch.randn(2, 1, 24, 40), torch.zeros(2, 24, 40, dtype=torch.uint8)
+    labels[:, 6:12, 10:20] = 1
+    certain = {name: effect | {"probability": 1} for name, effect in PRESETS["strong"].items()}
+    made, moved = augment(images, labels, Augmentation.model_validate(certain), 0, 1, 2)
+    assert made.shape == images.shape
+    assert moved.shape == labels.shape
+    assert made.isfinite().all()
+    assert not torch.equal(made, images)
