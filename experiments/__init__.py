@@ -7,7 +7,7 @@
 | `evidence` | writes the pages that follow from `results/` (with `claims` and `explanations`) |
 | `reproduce` | makes a published run again and compares every number |
 | `nnunet` | compares a run with nnU-Net at equal processor time |
-| `alignment_share`, `buffer`, `coarser`, `phantom_shift`, `spikes` | answer one question each |
+| `alignment_share`, `buffer`, `coarser`, `phantom_shift`, `spectra`, `spikes` | answer one question each |
 | `showcase` | makes the documentation's example report from phantoms |
 
 The grids beside them (`*.yaml`) are for `smg bench`.
