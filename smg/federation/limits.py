@@ -7,10 +7,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from smg.federation.messages import Query
 from smg.federation.transport import Refused
 from smg.files import append_line
+
+if TYPE_CHECKING:  # NVFLARE's processes open a kit, and need no torch
+    from smg.federation.messages import Query
 
 
 @dataclass(frozen=True)

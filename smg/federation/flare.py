@@ -1,0 +1,63 @@
+"""NVFLARE's long-running processes, as children of smg's: `python -m smg.federation.flare server|client FOLDER`.
+
+NVFLARE's own start scripts restart what dies and leave it running in the background. Here the parent decides, and a
+process whose parent is gone ends: nothing is left behind, whichever process was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from smg.federation.family import descendants, end_with_parent
+from smg.federation.kit import Kit, org_of, settle
+from smg.federation.local_socket import FOLDER
+
+MODULES = {"server": "nvflare.private.fed.app.server.server_train", "client": "nvflare.private.fed.app.client.client_train"}
+
+
+def start(kit: Kit, kind: str) -> subprocess.Popen[bytes]:
+    """Start NVFLARE's server or client of a kit, with everything that it writes in the kit's folder."""
+    settle(kit.flare)
+    scratch = kit.folder / "scratch"
+    scratch.mkdir(exist_ok=True)
+    environment = os.environ | {FOLDER: str(kit.folder), "TMPDIR": str(scratch), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "smg.federation.flare", kind, str(kit.folder)]
+    with (kit.folder / "flare.log").open("ab") as log:
+        return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def stop(process: subprocess.Popen[bytes], seconds: float = 5.0) -> None:
+    """End NVFLARE's process and the jobs that it started."""
+    family = descendants(process.pid)
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for pid in family:  # jobs have sessions of their own
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def main(kind: str, folder: str) -> None:
+    """Be NVFLARE's process of a kit."""
+    import runpy
+
+    end_with_parent()
+    kit = Kit.open(Path(folder), relay=kind == "server")
+    settings = ["secure_train=true", f"org={org_of(kit.name)}", "config_folder=config"]
+    if kind == "client":
+        settings.append(f"uid={kit.name}")
+    sys.argv = [MODULES[kind], "-m", str(kit.flare), "-s", f"fed_{kind}.json", "--set", *settings]
+    runpy.run_module(MODULES[kind], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
