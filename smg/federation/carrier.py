@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ class Relay:
     def __init__(self, incoming: str) -> None:
         self.incoming = incoming
 
-    @collab.init
+    @collab.init  # type: ignore[untyped-decorator]
     def begin(self) -> None:
         """End with NVFLARE's server, should that be killed."""
         end_with_parent()
 
-    @collab.main
+    @collab.main  # type: ignore[untyped-decorator]
     def run(self) -> None:
         """Let the incoming hospital ask, until its learner is done or gone."""
         (port,) = collab.get_clients([self.incoming])
@@ -47,12 +48,12 @@ class Port:
     def __init__(self, secure: bool = True) -> None:
         self.secure = secure  # encrypt between hospitals; needs certificates
 
-    @collab.init
+    @collab.init  # type: ignore[untyped-decorator]
     def begin(self) -> None:
         """End with NVFLARE's client, should that be killed."""
         end_with_parent()
 
-    @collab.publish
+    @collab.publish  # type: ignore[untyped-decorator]
     def answer(self, question: bytes) -> bytes:
         """Hand a question to this hospital's service and return its answer."""
         service = connect(_folder() / ANSWERS)
@@ -62,7 +63,7 @@ class Port:
         finally:
             service.close()
 
-    @collab.publish
+    @collab.publish  # type: ignore[untyped-decorator]
     def carry(self) -> None:
         """Carry the learner's questions until it closes its connection."""
         if collab.caller != "server":
@@ -87,10 +88,8 @@ class Port:
             answer = peer(timeout=header["timeout"], secure=self.secure).answer(question)
         except (CollabCallError, RunAborted, KeyError, RuntimeError) as error:
             reply, answer = reply | {"absent": f"{type(error).__name__}: {error}"[:300]}, b""
-        try:
+        with suppress(OSError):  # the learner is gone, and `carry` sees it, too
             learner.send(reply, answer)
-        except OSError:
-            pass  # the learner is gone, and `carry` sees it, too
 
 
 def _folder() -> Path:

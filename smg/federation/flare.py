@@ -16,7 +16,10 @@ from smg.federation.family import descendants, end_with_parent
 from smg.federation.kit import Kit, org_of, settle
 from smg.federation.local_socket import FOLDER
 
-MODULES = {"server": "nvflare.private.fed.app.server.server_train", "client": "nvflare.private.fed.app.client.client_train"}
+MODULES = {
+    "server": "nvflare.private.fed.app.server.server_train",
+    "client": "nvflare.private.fed.app.client.client_train",
+}
 
 
 def start(kit: Kit, kind: str) -> subprocess.Popen[bytes]:

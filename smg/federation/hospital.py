@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 import smg
 from smg.errors import SmgError
+from smg.federation.desk import Desk, Handler
 from smg.federation.limits import Audit, Gate, Limits
 from smg.federation.messages import Ask, Holding, Message, Query, Sums, Terms
 from smg.federation.privacy import Noise
@@ -31,14 +31,13 @@ from smg.prepare.slices import Slices
 from smg.prepare.windows import Sides
 
 LOSSES: dict[str, Loss] = {"distance": distance}  # beside the segmentation loss; what methods ask of others' rows
-Handler = Callable[[Message], Message]
 
 
 @dataclass
 class Hospital:
     """Answers for the slices of one site.
 
-    Further kinds of questions (the end of a round, a model's versions) are added as `handlers`.
+    Further kinds of questions are added as `handlers`.
     """
 
     site: str
@@ -56,25 +55,12 @@ class Hospital:
     def __post_init__(self) -> None:
         self._gate = Gate(self.site, self.limits, self.audit)
         self._now: Iteration | None = None  # a row that two questions of one iteration need is read once
-        self._answers: dict[str, Handler] = {"greeting": self.greet, "gradients": self.gradients}
+        own: dict[str, Handler] = {"greeting": self.greet, "gradients": self.gradients}
+        self._desk = Desk(self.site, self._gate, self.audit, own | self.handlers)
 
     def __call__(self, caller: str, question: bytes) -> bytes:
-        """Answer a question, or say why not; the audit log has a line for each."""
-        about: dict[str, object] = {"caller": caller, "kind": "unreadable"}
-        try:
-            message = Message.from_bytes(question)
-            about |= {"kind": message.kind, **_countable(message)}
-            handler = (self._answers | self.handlers).get(message.kind)
-            if handler is None:
-                raise Refused(f"hospital {self.site}: answers no question of kind {message.kind!r}; update smg there")
-            if message.kind != "greeting":
-                self._gate.count()
-            answer = handler(message).to_bytes()
-        except SmgError as error:
-            self.audit.note(**about, answered=False, why=str(error))
-            return Message("refused", {"why": str(error), "later": getattr(error, "later", False)}).to_bytes()
-        self.audit.note(**about, answered=message.kind != "greeting", bytes=len(answer))
-        return answer
+        """Answer a question, or say why not."""
+        return self._desk(caller, question)
 
     def greet(self, message: Message) -> Message:
         """Say what is here, if both sides compute alike; refuse otherwise."""
@@ -180,12 +166,3 @@ def refuse_coupled_rows(network: nn.Module) -> None:
 
 def _hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _countable(message: Message) -> Mapping[str, object]:
-    """Return what the audit log says of a question."""
-    if message.kind != "gradients":
-        return {}
-    _, round_, iteration = message.facts["place"]
-    rows = [len(rows) for _, rows, _ in message.facts["queries"]]
-    return {"round": round_, "iteration": iteration, "rows": rows}

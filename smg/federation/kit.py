@@ -149,7 +149,7 @@ def settle(flare: Path) -> None:
     """Write NVFLARE's settings of a kit for the place where it is now.
 
     Jobs may use the classes of `CLASSES` alone and bring no code, whoever submits them. What NVFLARE stores and logs
-    stays in the kit: no log travels to the relay. Of its log only warnings are written; Collab has several lines a call.
+    stays in the kit: no log travels to the relay. Only warnings are logged; Collab would log several lines a call.
     """
     local = flare / "local"
     made = json.loads((local / "resources.json.default").read_text())

@@ -80,6 +80,7 @@ class Gate:
             self._recent.popleft()
         if limits.a_minute is not None and len(self._recent) >= limits.a_minute:
             raise Refused(
-                f"hospital {self.site}: allows {limits.a_minute} answers a minute; go on later with the same command"
+                f"hospital {self.site}: allows {limits.a_minute} answers a minute; go on later with the same command",
+                later=True,
             )
         self._recent.append(now)

@@ -10,7 +10,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -43,10 +43,8 @@ class Frames:
 
     def close(self) -> None:
         """End the connection, also for a thread that waits for a frame."""
-        try:
+        with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._socket.close()
 
     def _exactly(self, count: int) -> bytearray:

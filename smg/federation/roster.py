@@ -11,6 +11,7 @@ from typing import Literal
 from smg.errors import SmgError
 from smg.federation.messages import Ask, Holding, Message, Sums, Terms
 from smg.federation.transport import Absent, Refused, Transport
+from smg.gradients.oracle import AskAgain
 
 OnAbsent = Literal["hold", "drop"]
 MISSES = 2  # after so many in a row a hospital is probed in the background, and no iteration waits for it
@@ -29,6 +30,8 @@ class Roster:
     say: Callable[[str], None] = lambda _line: None
     misses: dict[str, int] = field(default_factory=dict)
     dropped_at: dict[str, list[int]] = field(default_factory=dict)  # hospital -> iterations without it
+    holdings: dict[str, Holding] = field(default_factory=dict)  # of the hospitals greeted
+    _greeting: Message | None = None
     _probes: dict[str, Future[bytes]] = field(default_factory=dict)
     _pause: Callable[[float], None] = time.sleep
 
@@ -41,6 +44,8 @@ class Roster:
         answer = Message.from_bytes(coming.result())
         if answer.kind == "refused":
             why = str(answer.facts["why"])
+            if answer.facts.get("greet"):
+                self._greet_again(hospital)
             raise Absent(hospital, why) if answer.facts.get("later") else Refused(why)
         self.misses.pop(hospital, None)
         return answer
@@ -50,22 +55,48 @@ class Roster:
         data = question.to_bytes()
         found: dict[str, Message] = {}
         for hospital, coming in [(name, self.way.ask(name, data)) for name in hospitals]:
-            found[hospital] = self._patiently(hospital, data, coming)
+            try:
+                found[hospital] = self._patiently(hospital, data, coming)
+            except Absent as error:  # only with `drop`
+                self.say(f"{error}; going on without it")
         return found
 
-    def greet(self, hospitals: Iterable[str], terms: Terms) -> dict[str, Holding]:
-        """Return what each hospital holds; one that computes otherwise refuses."""
-        answers = self.ask_each(hospitals, Message("greeting", {"terms": vars(terms)}))
-        return {name: Holding.of(answer) for name, answer in answers.items()}
+    def ask_those_there(self, hospitals: Iterable[str], question: Message) -> dict[str, Message]:
+        """Ask several hospitals the same at once; those that do not answer at once are left out."""
+        data, found = question.to_bytes(), {}
+        for hospital, coming in [(name, self.way.ask(name, data)) for name in hospitals]:
+            try:
+                found[hospital] = self.answer(hospital, coming)
+            except Absent as error:
+                self.say(str(error))
+        return found
+
+    def greet(self, hospitals: Iterable[str], terms: Terms, round: int = 0) -> dict[str, Holding]:
+        """Return what each hospital holds for a round that follows `round`; one that computes otherwise refuses."""
+        self._greeting = Message("greeting", {"terms": vars(terms), "round": round})
+        answers = self.ask_each(hospitals, self._greeting)
+        self.holdings = {name: Holding.of(answer) for name, answer in answers.items()}
+        return self.holdings
+
+    def _greet_again(self, hospital: str) -> None:
+        """Greet a hospital whose service was started again; it must hold what it held."""
+        assert self._greeting is not None  # who was not greeted is asked nothing
+        holding = Holding.of(self.ask(hospital, self._greeting))
+        if holding != self.holdings[hospital]:
+            raise SmgError(
+                f"hospital {hospital}: came back with other exemplars or settings than the round began with; restore "
+                "them there, or give the round up"
+            )
 
     def ask_all(self, asks: Mapping[str, Ask]) -> dict[str, Future[Sums]]:
         """Send each hospital its questions, all at once."""
-        sent = {name: self.way.ask(name, ask.message().to_bytes()) for name, ask in asks.items()}
-        return {name: _Coming(self, name, future) for name, future in sent.items()}
+        sent = {name: ask.message().to_bytes() for name, ask in asks.items()}
+        coming = {name: self.way.ask(name, data) for name, data in sent.items()}
+        return {name: _Coming(self, name, asks[name], sent[name], coming[name]) for name in asks}
 
-    def is_dropped(self, hospital: str) -> bool:
-        """Whether this iteration goes on without a hospital, which is probed in the meantime."""
-        if self.misses.get(hospital, 0) == 0:
+    def is_dropped(self, hospital: str, iteration: int) -> bool:
+        """Whether an iteration goes on without a hospital, which is probed in the meantime."""
+        if self.absent == "hold" or self.misses.get(hospital, 0) < MISSES:
             return False
         probe = self._probes.get(hospital)
         if probe is not None and probe.done() and probe.exception() is None:
@@ -74,22 +105,30 @@ class Roster:
             return False
         if probe is None or probe.done():
             self._probes[hospital] = self.way.ask(hospital, Message("presence").to_bytes())
+        self._left_out(hospital, iteration)
         return True
 
-    def missed(self, error: Absent, iteration: int, waited: float) -> None:
-        """Note that an iteration failed for want of a hospital; raise where the round has to stop."""
+    def missed(self, error: Absent, waited: float) -> None:
+        """Note that a hospital did not answer; pause before it is asked again, or raise where the round has to stop."""
         name = error.hospital
         self.misses[name] = self.misses.get(name, 0) + 1
         if self.absent == "drop" and self.misses[name] >= MISSES:
-            self.dropped_at.setdefault(name, []).append(iteration)
-            self.say(f"iteration {iteration}: going on without hospital {name}; its rows are left out")
             return
-        if self.absent == "hold" and waited > self.patience:
+        if waited > self.patience:
             raise SmgError(
-                f"hospital {name} has been away for {waited:.0f} s; the round is saved, and the same command goes on"
+                f"hospital {name} has been away for {waited:.0f} s ({error}); the round is saved, and the same "
+                "command goes on"
             ) from error
-        self.say(f"hospital {name} does not answer ({error}); asking again")
+        self.say(f"{error}; asking again")
         self._pause(min(0.5 * 2 ** min(self.misses[name], 6), 30.0))
+
+    def _left_out(self, hospital: str, iteration: int) -> None:
+        """Note an iteration without a hospital's rows."""
+        there = self.dropped_at.setdefault(hospital, [])
+        if iteration not in there[-1:]:
+            if iteration - 1 not in there[-1:]:
+                self.say(f"iteration {iteration}: going on without hospital {hospital}; its rows are left out")
+            there.append(iteration)
 
     def _patiently(self, hospital: str, data: bytes, coming: Future[bytes]) -> Message:
         begun = time.monotonic()
@@ -97,20 +136,26 @@ class Roster:
             try:
                 return self.answer(hospital, coming)
             except Absent as error:
-                if time.monotonic() - begun > self.patience:
+                self.missed(error, time.monotonic() - begun)
+                if self.absent == "drop" and self.misses[hospital] >= MISSES:
                     raise
-                self.say(str(error))
-                self._pause(1.0)
                 coming = self.way.ask(hospital, data)
 
 
 class _Coming(Future[Sums]):
-    """Sums that are on their way."""
+    """Sums that are on their way; a hospital that does not answer is asked again, or the iteration is."""
 
-    def __init__(self, roster: Roster, hospital: str, future: Future[bytes]) -> None:
+    def __init__(self, roster: Roster, hospital: str, ask: Ask, data: bytes, future: Future[bytes]) -> None:
         super().__init__()
-        self._of = roster, hospital, future
+        self._roster, self._hospital, self._ask, self._data, self._future = roster, hospital, ask, data, future
 
     def result(self, timeout: float | None = None) -> Sums:
-        roster, hospital, future = self._of
-        return Sums.of(roster.answer(hospital, future))
+        roster, begun = self._roster, time.monotonic()
+        while True:
+            try:
+                return Sums.of(roster.answer(self._hospital, self._future))
+            except Absent as error:
+                roster.missed(error, time.monotonic() - begun)
+                if roster.absent == "drop" and roster.misses[self._hospital] >= MISSES:
+                    raise AskAgain from error
+                self._future = roster.way.ask(self._hospital, self._data)

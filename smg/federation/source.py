@@ -35,23 +35,21 @@ class Federated:
     own: Oracle
     owners: Sequence[str | None]
     ask: Callable[[dict[str, Ask]], dict[str, Future[Sums]]]
-    dropped: Callable[[str], bool] = lambda _hospital: False  # hospitals whose rows are left out
+    dropped: Callable[[str, int], bool] = lambda _hospital, _iteration: False  # whose rows an iteration leaves out
     answers: list[Answer] = field(default_factory=list)
     products: list[tuple[str, Tensor]] = field(default_factory=list)
     journeys: int = 0  # exchanges in this iteration
+    theta: Tensor = field(init=False)  # Θ itself, of this hospital's network
 
     def __post_init__(self) -> None:
         refuse_coupled_rows(self.own.network)
-        self._reports = True
-
-    @property
-    def theta(self) -> Tensor:
-        """Θ itself, of this hospital's network."""
-        return self.own.theta
+        self.theta, self._reports = self.own.theta, True
+        self._gone: set[str] = set()
 
     def at(self, *place: int, scale: Scale | None = None, report: bool = True) -> None:
         self.own.at(*place, scale=scale, report=False)
         self.answers, self.products, self._reports, self.journeys = [], [], report, 0
+        self._gone = {owner for owner in self.owners if owner and self.dropped(owner, place[-1])}
 
     def __call__(self, theta: Tensor, batch: Batch, loss: Loss | None = None) -> Tensor:
         return self.several([(theta, batch, loss)])[0]
@@ -93,7 +91,7 @@ class Federated:
             rows: dict[str, list[tuple[int, int]]] = {}
             for source, index, place in batch.rows:
                 owner = self._owner(source)
-                if owner is not None and not self.dropped(owner):
+                if owner is not None and owner not in self._gone:
                     rows.setdefault(owner, []).append((index, place))
             for owner, own in rows.items():
                 known = thetas.setdefault(owner, [])

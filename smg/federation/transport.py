@@ -22,7 +22,18 @@ class Absent(SmgError):
 
 
 class Refused(SmgError):
-    """A hospital answers that it will not."""
+    """A hospital answers that it will not: never, or not now (`later`)."""
+
+    def __init__(self, why: str, later: bool = False) -> None:
+        super().__init__(why)
+        self.later = later
+
+
+class NotGreeted(Refused):
+    """A hospital's service was started again since it was greeted."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, later=True)
 
 
 class Transport(Protocol):

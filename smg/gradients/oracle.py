@@ -36,6 +36,10 @@ Scale = Callable[[Tensor], Tensor]  # g -> g / (√v̂ + ε), the outer optimise
 Asked: TypeAlias = tuple[Tensor, Batch] | tuple[Tensor, Batch, Loss | None]
 
 
+class AskAgain(Exception):
+    """Who answers changed during an iteration, before any step of the optimiser: take the iteration again."""
+
+
 class Gradient(Protocol):
     """All that a method knows of who answers."""
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 import smg
 from smg.evaluation.predict import class_logits
 from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
 from smg.learner.config import LearnerConfig
+from smg.learner.elsewhere import Elsewhere, Scores
 from smg.learner.exemplars import alias, choose, count_of, pack, size_of
 from smg.learner.familiarity import Familiar
 from smg.learner.guard import best_so_far, judge, reasons_to_hold
@@ -40,16 +42,27 @@ class Guarding:
     held_out: Mapping[str, Sequence[Prepared]] = field(default_factory=dict)  # scans that stay at the hospital, by site
 
 
-def close(past: Lineage, training: Training, parts: Parts, guarding: Guarding) -> None:
-    """Make a trained round a version, current unless it harmed an earlier site, or none can say whether it did."""
-    chosen, seen = _looked_through(past, training, parts)
+def close(
+    past: Lineage, training: Training, parts: Parts, guarding: Guarding, elsewhere: Elsewhere | None = None
+) -> None:
+    """Make a trained round a version, current unless it harmed an earlier site, or none can say whether it did.
+
+    Hospitals `elsewhere` answer for the exemplars and sentinels that they keep.
+    """
+    chosen, seen = _looked_through(past, training, parts, elsewhere)
     sentinels = _sentinels(training, parts, past.config)
     record = _about(past, training, parts) | seen
     spectra = _spectra(training, past.config)
     kept = {"subjects": count_of(chosen), "spectra": sum(map(len, spectra.values()))}
     record["kept"] = past.kept() | {training.site: kept | {"bytes": size_of(chosen) + size_of(spectra)}}
+    far = elsewhere.scores(past.network(), training.network) if elsewhere else {}
     record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
-    record |= _judged(past, training, sentinels, record["earlier"], guarding)
+    for name, score in far.items():
+        if score.exemplars:
+            record["earlier"][name] = dict(zip(("before", "after"), score.exemplars, strict=True))
+    record |= _judged(past, training, sentinels, record["earlier"], guarding, far)
+    if elsewhere:
+        record["federation"] = elsewhere.about()
     tensors = {"weights": copied(training.network.state_dict()), "exemplars": chosen}
     if sentinels:
         names = [alias(past.config.seed, training.site, p.subject.case) for p in sentinels]
@@ -116,7 +129,9 @@ def _of_patients(training: Training) -> str:
     return "; ".join(said for said in (training.method.keeps_of_patients, of_merging) if said)
 
 
-def _looked_through(past: Lineage, training: Training, parts: Parts) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _looked_through(
+    past: Lineage, training: Training, parts: Parts, elsewhere: Elsewhere | None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The exemplars, packed; and, for the record, how they were chosen and how the network sees every site."""
     network, site, config = training.network, training.site, past.config
     kept, candidates = past.replay(), parts["train"]
@@ -125,8 +140,10 @@ def _looked_through(past: Lineage, training: Training, parts: Parts) -> tuple[di
     features = _features(network, candidates, moments, config)
     of_kept = [_features(network, kept[name], of, config) for name, of in previous.items()]
     outputs_of = partial(_outputs, network, config)
-    chosen, selection = choose(config, training.number, site, candidates, features, of_kept, outputs_of)
-    familiar = _familiar(network, site, previous | {site: moments}, parts["validation"], config)
+    nearest = list(elsewhere.nearest(network, normalize(features.double(), dim=1)).values()) if elsewhere else []
+    chosen, selection = choose(config, training.number, site, candidates, features, of_kept, outputs_of, nearest)
+    known = Familiar.of(previous | {site: moments}, elsewhere.summaries(network) if elsewhere else None)
+    familiar = _familiar(known, network, site, parts["validation"], config)
     return chosen, {"selection": selection, "familiar": familiar}
 
 
@@ -142,10 +159,9 @@ def _outputs(network: nn.Module, config: LearnerConfig, subject: Prepared) -> Te
 
 
 def _familiar(
-    network: nn.Module, site: str, moments: dict[str, Tensor], validation: list[Prepared], config: LearnerConfig
+    known: Familiar, network: nn.Module, site: str, validation: list[Prepared], config: LearnerConfig
 ) -> dict[str, Any]:
     """What predictions with this network will be measured against."""
-    known = Familiar.of(moments)
     rows: Iterable[Tensor] = subject_moments(network, validation, config.preparation) if validation else ()
     apart = [known.distance(row, site) for row in rows]
     return known.as_json([d for d in apart if d is not None])
@@ -187,6 +203,7 @@ def _judged(
     own: Sequence[Prepared],
     exemplars: dict[str, dict[str, float]],
     guarding: Guarding,
+    far: Mapping[str, Scores],
 ) -> dict[str, Any]:
     """Judge what the round did to every earlier site: the record's `guard`, `sentinels` and `held`."""
     config, site = past.config, training.site
@@ -204,6 +221,11 @@ def _judged(
         if held_out := guarding.held_out.get(name):
             pairs = [[prepared_dice(n, p, *options) for p in held_out] for n in (before, training.network)]
             judged[name] = judge("held-out scans", pairs[0], pairs[1], exemplars=seen)
+        elif name in far:
+            answered = far[name].sentinels
+            then, after = [b for b, _ in answered.values()], {case: a for case, (_, a) in answered.items()}
+            highest = [best.get(name, {}).get(case, b) for case, b in zip(after, then, strict=True)]
+            judged[name] = judge("sentinels", then, list(after.values()), highest, seen)
         else:
             then = [prepared_dice(before, p, *options) for p in kept.get(name, [])]
             highest = [best.get(name, {}).get(case, b) for case, b in zip(after, then, strict=True)]

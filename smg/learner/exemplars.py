@@ -33,6 +33,7 @@ def choose(
     features: Tensor,
     previous: Sequence[Tensor],
     outputs_of: Callable[[Prepared], Tensor],
+    nearest: Sequence[Tensor] = (),
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """A round's exemplars, packed, and every candidate's scores, by their features and those of each earlier site's.
 
@@ -40,7 +41,7 @@ def choose(
     """
     recipe, seed = config.recipe(), config.seed
     count = {"everything": len(candidates), "nothing": 0, "exemplars": config.replay.subjects}[recipe.method.keeps]
-    choice = select(recipe.policy, features, previous, count, config.replay.weight, seed, number)
+    choice = select(recipe.policy, features, previous, count, config.replay.weight, seed, number, nearest)
     names = [alias(seed, site, p.subject.case) for p in candidates]
     scored = {
         "policy": recipe.policy,

@@ -31,13 +31,14 @@ kept (its exemplars dropped, or a method without any) has no distance until it i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from smg.learner.elsewhere import Summary
 from smg.learner.exemplars import as_numbers
 
 LEVEL = 0.95
@@ -55,10 +56,14 @@ class Familiar:
     validated: int = 0  # subjects that the threshold was learned from
 
     @classmethod
-    def of(cls, moments: dict[str, Tensor]) -> Familiar:
-        """From the moments [N, 2F] of some subjects of each site."""
+    def of(cls, moments: dict[str, Tensor], elsewhere: Mapping[str, Summary] | None = None) -> Familiar:
+        """From the moments [N, 2F] of some subjects of each site, or their sums where the subjects are elsewhere."""
+        others = elsewhere or {}
         means = {site: rows.double().mean(dim=0) for site, rows in moments.items()}
-        return cls(dict(means), {site: len(rows) for site, rows in moments.items()}, _spread(moments), None)
+        means |= {site: one.mean for site, one in others.items()}
+        counts = {site: len(rows) for site, rows in moments.items()}
+        counts |= {site: one.subjects for site, one in others.items()}
+        return cls(dict(means), counts, _spread(moments, others.values()), None)
 
     @classmethod
     def read(cls, line: Sequence[dict[str, Any]]) -> Familiar:
@@ -111,12 +116,20 @@ def threshold_of(distances: Sequence[float]) -> float | None:
     return sorted(distances)[min(math.ceil(LEVEL * (n + 1)), n) - 1] if n > 1 else None
 
 
-def _spread(moments: dict[str, Tensor]) -> Tensor | None:
+def summary_of(moments: Tensor) -> Summary:
+    """Return the sums of a site's moments [N, 2F]."""
+    mean = moments.double().mean(dim=0)
+    return Summary(len(moments), mean, (moments.double() - mean).square().sum(dim=0))
+
+
+def _spread(moments: dict[str, Tensor], elsewhere: Iterable[Summary] = ()) -> Tensor | None:
     deviations = torch.cat([rows.double() - rows.double().mean(dim=0) for rows in moments.values()])
-    freedom = len(deviations) - len(moments)
+    squares, freedom = deviations.square().sum(dim=0), len(deviations) - len(moments)
+    for one in elsewhere:
+        squares, freedom = squares + one.squares, freedom + one.subjects - 1
     if freedom < 1:
         return None
-    variance = deviations.square().sum(dim=0) / freedom
+    variance = squares / freedom
     floored = variance + FLOOR * variance.mean()
     return floored.sqrt() if bool((floored > 0).all()) else None
 

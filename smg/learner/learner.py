@@ -7,14 +7,19 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 import smg
 from smg.errors import Misuse, SmgError
 from smg.evaluation.subjects import Evaluated, OnSubject, evaluate_subjects
+from smg.gradients.oracle import GradientSource
 from smg.learner.closing import Guarding, Parts, close, close_again
 from smg.learner.config import LearnerConfig
+from smg.learner.elsewhere import Elsewhere, Rows
 from smg.learner.exemplars import alias
 from smg.learner.familiarity import Familiar
 from smg.learner.lineage import Lineage
@@ -90,6 +95,7 @@ class Learner(Lineage):
         on_step: OnStep | None = None,
         say: Callable[[str], None] | None = None,
         answering: Answering = this_process,
+        elsewhere: Elsewhere | None = None,
     ) -> dict[str, Any]:
         """One round on a site; returns its record. After it the site's data may be deleted.
 
@@ -100,7 +106,7 @@ class Learner(Lineage):
         or if nothing can be said of it, the round is kept but held: it is not made current until it is accepted. With
         `unguarded` no round is held.
 
-        `answering` makes who answers for gradients.
+        `answering` makes who answers for gradients; hospitals `elsewhere` answer for the exemplars that they keep.
         """
         tolerance = self.config.guard.tolerance if tolerance is None else tolerance
         if math.isnan(tolerance):
@@ -119,7 +125,7 @@ class Learner(Lineage):
             if say and (line := scale_note(parts["train"], self.config.preparation)):
                 say(f"site {site.name}: {line}")
             number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
-            training = self._training(number, site.name, parts, answering)
+            training = self._training(number, site.name, parts, answering, elsewhere)
             slice_ = training.incoming.gather([0]).images.to(training.oracle.theta.device)
             bottleneck = check_network(training.network, slice_)
             if self.config.replay.features == "foreground":
@@ -134,7 +140,7 @@ class Learner(Lineage):
             except Diverged:
                 self._give_up()
                 raise
-            close(self, training, parts, guarding)
+            close(self, training, parts, guarding, elsewhere)
             meet()
             self.model = self.store.read()
             return self.store.read_round(number)
@@ -173,7 +179,9 @@ class Learner(Lineage):
         meet()
         return None if under_way else number
 
-    def _training(self, number: int, site: str, parts: Parts, answering: Answering) -> Training:
+    def _training(
+        self, number: int, site: str, parts: Parts, answering: Answering, elsewhere: Elsewhere | None
+    ) -> Training:
         if not parts["train"]:
             raise SmgError(f"site {site}: no subject to train with")
         recipe = self.config.recipe()
@@ -193,6 +201,8 @@ class Learner(Lineage):
                     f"{self.config.preparation.size} cannot be learned beside them; keep preparation.size, or give "
                     f"them up: `smg replay drop {self.store.folder} {name}`"
                 )
+        everywhere = self._everywhere(replay, elsewhere)
+        sites = list(everywhere)
         return Training(
             network=self.network(0 if fresh else None),
             config=self.config,
@@ -200,20 +210,29 @@ class Learner(Lineage):
             site=site,
             train=parts["train"],
             validation=parts["validation"],
-            replay=list(replay.values()),
+            replay=list(everywhere.values()),
             moments=moments,
             memory=memory,
             earlier=len(self.rounds()),
-            answering=answering,
+            answering=partial(_by_all, elsewhere, answering, sites) if elsewhere else answering,
             styles=None if fresh else styles_of(self.spectra(), self.config),
             merging=None if fresh or self.config.merge is None else self._merging(self.config.merge),
         )
+
+    def _everywhere(
+        self, replay: dict[str, list[Prepared]], elsewhere: Elsewhere | None
+    ) -> dict[str, list[Prepared] | Rows]:
+        """Return the exemplars here and the rows elsewhere of every site that has any, in the order of learning."""
+        rows = {site: one for site, one in elsewhere.rows.items() if one.count} if elsewhere else {}
+        kept: dict[str, list[Prepared] | Rows] = {**rows, **replay}
+        return {site: kept[site] for site in dict.fromkeys(self.sites) if site in kept}
 
     def _key(self, training: Training, parts: Parts) -> dict[str, str]:
         """A hash of each thing that a checkpoint must have been made from, named by what is said where it differs."""
         subjects = [p for part in parts.values() for p in part]
         last = {entry["site"]: self.store.read_round(entry["round"]) for entry in self.rounds()}
-        replayed = [exemplars[0].subject.site for exemplars in training.replay]
+        replayed = [here[0].subject.site for here in training.replay if not isinstance(here, Rows)]
+        far = [there.exemplars for there in training.replay if isinstance(there, Rows)]
         made_from = {
             "another configuration": self._configuration_key(),
             "another round before it": [training.number, self.current],
@@ -221,7 +240,8 @@ class Learner(Lineage):
             "other scans": {p.subject.case: [p.content, p.turned] for p in subjects},
             "other masks": {p.subject.case: hashlib.sha256(p.labels.numpy().data).hexdigest() for p in subjects},
             "another state of its method": self._state_hash(),
-            "other exemplars": {site: last[site]["files"]["exemplars.safetensors"] for site in replayed},
+            "other exemplars": {site: last[site]["files"]["exemplars.safetensors"] for site in replayed}
+            | ({"elsewhere": far} if far else {}),
         }
         if training.styles is not None:
             made_from["other spectra"] = {site: last[site]["files"]["spectra.safetensors"] for site in self.spectra()}
@@ -326,3 +346,10 @@ class Learner(Lineage):
         if not self.current and not self.model.get("origin"):
             folder = self.store.folder
             raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")
+
+
+def _by_all(
+    elsewhere: Elsewhere, answering: Answering, sites: Sequence[str], network: nn.Module, config: LearnerConfig
+) -> GradientSource:
+    """Return who answers where some sites lie at other hospitals."""
+    return elsewhere.source(answering(network, config), sites)

@@ -15,8 +15,9 @@ from smg.errors import SmgError, Stopped
 from smg.evaluation.predict import NotFinite
 from smg.evaluation.subjects import prepared_dice
 from smg.gradients.optimiser import Optimiser
-from smg.gradients.oracle import Gradient, GradientSource, Oracle
+from smg.gradients.oracle import AskAgain, Gradient, GradientSource, Oracle
 from smg.learner.config import LearnerConfig
+from smg.learner.elsewhere import Rows
 from smg.learner.merging import Merging, merge
 from smg.learner.shared import copied
 from smg.methods import Step, take_step
@@ -76,7 +77,7 @@ class Training:
     site: str
     train: Sequence[Prepared]
     validation: Sequence[Prepared]
-    replay: Sequence[Sequence[Prepared]]  # exemplars, site by site
+    replay: Sequence[Sequence[Prepared] | Rows]  # exemplars, site by site; rows where another hospital has them
     moments: dict[str, Tensor] | None = None  # the optimiser's, where it is kept between rounds
     memory: dict[str, Tensor] | None = None  # the method's state at the end of the round before
     earlier: int = 0  # rounds that led to this one
@@ -93,7 +94,7 @@ class Training:
             self.opt.load(self.moments)
         self._remember(self.memory or {})
         self.incoming = Slices(self.train, config.preparation)
-        self.previous = [Slices(site, config.preparation) for site in self.replay]
+        self.previous = [s if isinstance(s, Rows) else Slices(s, config.preparation) for s in self.replay]
         self.progress = Progress()
         self._before = {name: tensor.clone() for name, tensor in self._moving().items()} if self.merging else {}
 
@@ -164,7 +165,7 @@ class Training:
         """Take one iteration."""
         self.opt.at(iteration, self.config.iterations)
         try:
-            step = take_step(self.method, self.oracle, self.opt, self._batches(iteration))
+            step = self._taken(iteration)
         except FloatingPointError as error:
             raise self._diverged(iteration + 1, str(error)) from None
         if iteration % self.config.log_every == 0 or iteration + 1 == self.config.iterations:
@@ -174,6 +175,14 @@ class Training:
     def plain_batches(self, iteration: int) -> Iteration:
         """Return an iteration's batches with slices as they are: neither augmented nor in another site's style."""
         return replace(self._batches(iteration), augmentation=Augmentation(), styles=None)
+
+    def _taken(self, iteration: int) -> Step:
+        """Take an iteration, and again from its beginning where who answers asks for it: it counts whole or not."""
+        while True:
+            try:
+                return take_step(self.method, self.oracle, self.opt, self._batches(iteration))
+            except AskAgain:
+                continue
 
     def _batches(self, iteration: int) -> Iteration:
         return Iteration(

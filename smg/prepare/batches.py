@@ -7,7 +7,7 @@ its share alone, and a method does not depend on batches being in memory.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -44,7 +44,7 @@ class Iteration:
     """One iteration of a round. Each draw is a function of (seed, round, number), and is made on demand."""
 
     incoming_site: Slices
-    previous_sites: Sequence[Slices]  # the exemplars of each, or all slices for a method that keeps them
+    previous_sites: Sequence[Sized]  # slices of each: its exemplars or all; a number where they lie elsewhere
     size: int
     seed: int
     round: int
@@ -150,6 +150,7 @@ class Iteration:
     def _fetch(self, source: int, rows: list[Row]) -> None:
         """Read and augment rows of one source at consecutive places."""
         site = self.incoming_site if source == 0 else self.previous_sites[source - 1]
+        assert isinstance(site, Slices)  # of rows that lie elsewhere, others answer
         here = (self.seed, self.round, self.number)
         margin = 0 if self.window is None else margin_of(self.augmentation, self.window)
         places = [(*here, row[2]) for row in rows]
@@ -163,7 +164,7 @@ class Iteration:
         of_rows = [None] * len(rows) if outputs is None else outputs
         self._loaded.update(zip(rows, zip(images, labels, of_rows, strict=True), strict=True))
 
-    def _rows(self, number: int, source: Slices, count: int, first: int) -> tuple[Row, ...]:
+    def _rows(self, number: int, source: Sized, count: int, first: int) -> tuple[Row, ...]:
         """Return `count` rows drawn from a source, at the places from `first` on."""
         purpose = f"site {number}" if number else "incoming"
         indices = draw_indices(len(source), count, purpose, self.seed, self.round, self.number)

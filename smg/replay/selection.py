@@ -72,24 +72,36 @@ def select(
     weight: float = 1.0,
     seed: int = 0,
     round: int = 0,
+    nearest: Sequence[Tensor] = (),
 ) -> Choice:
-    """Choose `count` of the candidates (N_e), given the features of each previous site's exemplars; `weight` is λ."""
+    """Choose `count` of the candidates (N_e), given the features of each previous site's exemplars; `weight` is λ.
+
+    Of sites whose exemplars are not at hand, `nearest` has the minimum of Eq. 8 for each candidate.
+    """
     choose, count = known(name), min(count, len(features))
-    scores = score(features, previous, weight)
+    scores = score(features, previous, weight, nearest)
     chosen = tuple(choose(Candidates(features, scores, seed, round), count)) if count else ()
     if len(set(chosen)) != count:
         raise SmgError(f"replay policy {name!r} chose {list(chosen)}, where {count} different ones were asked for")
     return Choice(chosen, scores)
 
 
-def score(features: Tensor, previous: Sequence[Tensor], weight: float = 1.0) -> Scores:
+def score(features: Tensor, previous: Sequence[Tensor], weight: float = 1.0, nearest: Sequence[Tensor] = ()) -> Scores:
     """R, V and H of every candidate."""
     unit = normalize(features.double(), dim=1)
     r = unit @ normalize(features.double().mean(dim=0), dim=0)
     v = torch.zeros_like(r)
+    sites = len(previous) + len(nearest)
     for exemplars in previous:
-        v += (-(unit @ normalize(exemplars.double(), dim=1).T)).amin(dim=1) / len(previous)
+        v += least_likeness(unit, exemplars) / sites
+    for least in nearest:
+        v += least / sites
     return Scores(r, v, r + weight * v)
+
+
+def least_likeness(unit: Tensor, exemplars: Tensor) -> Tensor:
+    """Return min over exemplars e of -sim(f(s), f(e)), for each unit vector f(s)."""
+    return (-(unit @ normalize(exemplars.double(), dim=1).T)).amin(dim=1)
 
 
 @policy("random")

@@ -1,0 +1,242 @@
+"""A hospital's service: it opens the hospital's own model folder and answers for the exemplars in it.
+
+Of a question about the end of a round it answers numbers: the least likeness to its exemplars of each candidate, sums
+of its exemplars' features, and DSC of its exemplars and sentinels under pseudonyms.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import socket
+
+import torch
+from torch import Tensor, nn
+
+from smg.evaluation.subjects import prepared_dice
+from smg.federation.desk import Desk, Handler
+from smg.federation.hospital import Hospital, refuse_coupled_rows, terms_of
+from smg.federation.limits import Audit, Gate, Limits
+from smg.federation.local_socket import Frames, listen
+from smg.federation.messages import Message, Terms
+from smg.federation.privacy import Noise
+from smg.federation.transport import NotGreeted, Refused
+from smg.federation.versions import is_at_home, listing, outgoing, pseudonyms, receive
+from smg.gradients.oracle import Oracle
+from smg.learner.config import LearnerConfig
+from smg.learner.familiarity import summary_of
+from smg.learner.history import line_of
+from smg.learner.lineage import Lineage
+from smg.learner.round import this_process
+from smg.learner.store import Store
+from smg.networks import build_network
+from smg.networks.features import means_of
+from smg.prepare.cache import Prepared
+from smg.prepare.slices import Slices
+from smg.replay.features import foreground_features, subject_moments
+from smg.replay.selection import least_likeness
+
+LEAST_SUBJECTS = 2  # of which sums of features are given: with one, the sum is that patient's
+
+
+@dataclass
+class Opened:
+    """What the service reads of its model folder when it is greeted."""
+
+    hospital: Hospital | None  # None where the hospital has learned nothing itself
+    config: LearnerConfig
+    exemplars: list[Prepared]
+    sentinels: list[Prepared]
+
+    def network(self, weights: dict[str, Tensor]) -> nn.Module:
+        """Return a network with the weights that were sent."""
+        network = build_network(self.config.network, self.config.seed)
+        try:
+            network.load_state_dict(weights)
+        except RuntimeError:
+            raise Refused("weights were sent that do not fit the model's network; greet the hospital again") from None
+        return network
+
+
+@dataclass
+class Service:
+    """Answers for the site that was learned in a model folder.
+
+    Its answers are those of one process at a time: questions wait for each other.
+    """
+
+    name: str
+    folder: Path  # of the model; there need not be one yet
+    secret: bytes
+    limits: Limits = field(default_factory=Limits)
+    audit: Audit = field(default_factory=Audit)
+    noise: Noise | None = None
+
+    def __post_init__(self) -> None:
+        self._opened: Opened | None = None
+        self._busy = threading.Lock()
+        handlers: dict[str, Handler] = {
+            "presence": lambda _: Message("here"),
+            "versions": lambda _: Message("versions", listing(self.folder)),
+            "round": self.send_round,
+            "receive": self.receive,
+            "holding": self.holding,
+            "greeting": self.greet,
+            "gradients": lambda message: self._hospital().gradients(message),
+            "nearest": self.nearest,
+            "summary": self.summary,
+            "scores": self.scores,
+        }
+        self._desk = Desk(self.name, Gate(self.name, self.limits, self.audit), self.audit, handlers)
+
+    def __call__(self, caller: str, question: bytes) -> bytes:
+        """Answer a question, or say why not."""
+        with self._busy:
+            return self._desk(caller, question)
+
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    def send_round(self, message: Message) -> Message:
+        """Return a round that the incoming hospital lacks."""
+        return outgoing(self.folder, int(message.facts["number"]), pseudonyms(self.secret))
+
+    def receive(self, message: Message) -> Message:
+        """Enter a round that another hospital learned."""
+        version = Message("version", message.facts["version"], message.tensors) if "version" in message.facts else None
+        receive(self.folder, message.facts["model"], version)
+        self._opened = None
+        return Message("received")
+
+    # --- a round ------------------------------------------------------------------------------------------------------
+
+    def holding(self, _message: Message) -> Message:
+        """Say which site is here."""
+        rounds = Store(self.folder).read()["rounds"] if Store(self.folder).exists else []
+        own = [entry["site"] for entry in rounds if is_at_home(self.folder, entry["round"])]
+        return Message("holding", {"site": own[-1] if own else ""})
+
+    def greet(self, message: Message) -> Message:
+        """Open the model folder and say what is here, if both sides compute alike."""
+        self._opened = self._open(int(message.facts["round"]))
+        hospital = self._opened.hospital
+        if hospital is None:
+            raise Refused(f"hospital {self.name}: holds no site of this model")
+        return hospital.greet(message)
+
+    def nearest(self, message: Message) -> Message:
+        """Return of each unit vector the least of -sim to this hospital's exemplars."""
+        here, network = self._with_exemplars(message)
+        if here.config.replay.features == "foreground":
+            features = foreground_features(network, here.exemplars, here.config.preparation)
+        else:
+            features = means_of(subject_moments(network, here.exemplars, here.config.preparation))
+        return Message("nearest", {}, {"least": least_likeness(message.tensors["unit"], features)})
+
+    def summary(self, message: Message) -> Message:
+        """Return sums of how a network sees the exemplars, if they are enough."""
+        here, network = self._with_exemplars(message)
+        if len(here.exemplars) < LEAST_SUBJECTS:
+            return Message("summary", {"subjects": 0})
+        made = summary_of(subject_moments(network, here.exemplars, here.config.preparation))
+        return Message("summary", {"subjects": made.subjects}, {"mean": made.mean, "squares": made.squares})
+
+    def scores(self, message: Message) -> Message:
+        """Return the exemplars' mean DSC and each sentinel's, with the networks before and after a round."""
+        here = self._current()
+        networks = [here.network(_under(f"{when}/", message)) for when in ("before", "after")]
+        options = here.config.preparation, here.config.largest_component
+        rename = pseudonyms(self.secret)
+        sentinels = {
+            rename(p.subject.case): [prepared_dice(network, p, *options) for network in networks]
+            for p in here.sentinels
+        }
+        exemplars = [sum(prepared_dice(n, p, *options) for p in here.exemplars) for n in networks]
+        count = len(here.exemplars)
+        means = [total / count for total in exemplars] if count else None
+        return Message("scores", {"exemplars": means, "sentinels": sentinels})
+
+    def _with_exemplars(self, message: Message) -> tuple[Opened, nn.Module]:
+        here = self._current()
+        if not here.exemplars:
+            raise Refused(f"hospital {self.name}: keeps no exemplars; greet it again")
+        return here, here.network(_under("weights/", message))
+
+    def _current(self) -> Opened:
+        if self._opened is None:
+            raise NotGreeted(f"hospital {self.name}: was started again; greet it first")
+        return self._opened
+
+    def _hospital(self) -> Hospital:
+        here = self._current().hospital
+        if here is None:
+            raise Refused(f"hospital {self.name}: holds no site of this model")
+        return here
+
+    def _open(self, upto: int) -> Opened:
+        past = Lineage(self.folder)
+        entries = [e for e in line_of(past.model, upto) if is_at_home(self.folder, e["round"])]
+        sites = dict.fromkeys(entry["site"] for entry in entries)
+        if len(sites) > 1:
+            raise Refused(f"hospital {self.name}: has learned {', '.join(sites)}; it answers for one site alone")
+        config = past.config
+        if not sites:
+            return Opened(None, config, [], [])
+        (site,) = sites
+        exemplars, sentinels = past.replay().get(site, []), past.sentinels().get(site, [])
+        network = build_network(config.network, config.seed)
+        refuse_coupled_rows(network)
+        oracle = this_process(network, config)
+        assert isinstance(oracle, Oracle)
+        hospital = Hospital(
+            site,
+            Slices(exemplars, config.preparation),
+            oracle,
+            terms_of_config(config),
+            config.augment,
+            config.preparation.window,
+            past.store.read_round(entries[-1]["round"])["files"]["exemplars.safetensors"][:16],
+            self.limits,
+            self.audit,
+            self.noise,
+        )
+        return Opened(hospital, config, exemplars, sentinels)
+
+
+def terms_of_config(config: LearnerConfig) -> Terms:
+    """Return what has to be equal at all hospitals, of a model's configuration."""
+    loss = json.dumps([config.loss, config.loss_options], sort_keys=True)
+    return terms_of(config.network, config.preparation, config.augment, loss, config.seed, config.precision)
+
+
+def answer_at(path: Path, service: Service) -> socket:
+    """Answer questions that NVFLARE's process brings to a socket, each in a thread; return the socket."""
+    listening = listen(path)
+
+    def answer(frames: Frames) -> None:
+        try:
+            header, question = frames.receive()
+            frames.send({}, service(str(header["caller"]), question))
+        except (EOFError, OSError):
+            pass  # who asked is gone
+        finally:
+            frames.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(Frames(connection),), daemon=True).start()
+
+    threading.Thread(target=accept, name="answering", daemon=True).start()
+    return listening
+
+
+def _under(prefix: str, message: Message) -> dict[str, Tensor]:
+    found = {name.removeprefix(prefix): t for name, t in message.tensors.items() if name.startswith(prefix)}
+    if any(t.is_floating_point() and not bool(torch.isfinite(t).all()) for t in found.values()):
+        raise Refused("weights were sent that are not numbers; the round has diverged")
+    return found
