@@ -41,6 +41,13 @@ Roi = Annotated[
     ),
 ]
 
+Codes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--code", metavar="CLASS=CODE", help="What a class is in DICOM, such as `foreground=SCT:41216001:Prostate`."
+    ),
+]
+
 
 def worded(iterations: int | None, words: list[str] | None) -> dict[str, Any]:
     """Return the settings given by `--iterations` and `--set`, which are laid over those of every file."""
@@ -77,6 +84,18 @@ Configs = Annotated[
         autocompletion=ready_by_prefix,
     ),
 ]
+
+
+def parse_codes(words: list[str]) -> dict[str, str]:
+    """Return the code of each class that the command line names."""
+    from smg.dicom.codes import Code
+
+    parts = [word.partition("=") for word in words]
+    for name, _, code in parts:
+        if not name or not code:
+            raise Misuse(f"--code {name}: write CLASS=SCHEME:VALUE:MEANING, such as foreground=SCT:41216001:Prostate")
+        Code.parse(code)
+    return {name: code for name, _, code in parts}
 
 
 def with_loudness(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Json, Model
+from smg.cli.options import Codes, Json, Model, parse_codes
 from smg.cli.terminal import say
 from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
@@ -36,12 +36,7 @@ def predict(
     series: Annotated[
         str | None, typer.Option(metavar="UID", help="Series of a DICOM folder that holds several.")
     ] = None,
-    codes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--code", metavar="CLASS=CODE", help="What a class is in DICOM, such as `foreground=SCT:41216001:Prostate`."
-        ),
-    ] = None,
+    codes: Codes = None,
     as_json: Json = False,
 ) -> None:
     """Write a mask for each scan, on its own grid and in its format, and its distance to each site learned.
@@ -64,7 +59,7 @@ def predict(
     if series is not None and not UID.fullmatch(series):
         raise Misuse(f"--series {series}: no UID; `smg predict` without it lists those of a folder")
     learner = Learner(model)
-    predictor, writer = learner.predictor(), MaskWriter.of(learner, _codes(codes or []))
+    predictor, writer = learner.predictor(), MaskWriter.of(learner, parse_codes(codes or []))
     named, faults = find_scans(scans)
     paths, masks = apart_from_masks(named)
     if masks and not paths and not faults:
@@ -109,18 +104,6 @@ def _or_raise(place: Path | SmgError) -> Path:
     if isinstance(place, SmgError):
         raise place
     return place
-
-
-def _codes(words: list[str]) -> dict[str, str]:
-    """Return the code of each class that the command line names."""
-    from smg.dicom.codes import Code
-
-    parts = [word.partition("=") for word in words]
-    for name, _, code in parts:
-        if not name or not code:
-            raise Misuse(f"--code {name}: write CLASS=SCHEME:VALUE:MEANING, such as foreground=SCT:41216001:Prostate")
-        Code.parse(code)
-    return {name: code for name, _, code in parts}
 
 
 def _row(path: Path, target: Path, made: Prediction) -> dict[str, Any]:
