@@ -20,6 +20,7 @@ from smg.cli.options import with_loudness
 from smg.cli.plan import plan
 from smg.cli.predict import predict
 from smg.cli.report import report
+from smg.cli.serve import serve
 from smg.cli.watch import watch
 from smg.errors import Misuse, SmgError, Stopped, validation_line
 from smg.signals import STOPPED, handle_signals, was_interrupted
@@ -41,6 +42,7 @@ app.command()(with_loudness(together(model.learn)))
 app.command()(with_loudness(model.evaluate))
 app.command()(with_loudness(predict))
 app.command()(with_loudness(export))
+app.command()(with_loudness(serve))
 app.command()(with_loudness(card))
 app.command()(with_loudness(past.history))
 app.command()(with_loudness(past.rollback))
