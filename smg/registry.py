@@ -1,7 +1,7 @@
 """Things that are found by name, and that a user's file can add to: methods, replay policies, losses.
 
 A name is taken once. What a user's file registers belongs to that file, and is asked for as `mine.py:mine`; so two
-files may use one name, and neither replaces what smg has under it.
+files may use one name, and neither replaces what smg has under it. A file runs only if it is trusted (smg.trust).
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from difflib import get_close_matches
 from hashlib import sha256
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
+from smg import trust
 from smg.errors import Misuse, SmgError
 
 T = TypeVar("T")
@@ -43,6 +44,8 @@ class Registry(dict[str, T]):
     def find(self, name: str, more: str = "") -> T:
         """Return the thing of that name; `more` is said behind the list of names that there are."""
         file, _, known = name.rpartition(":")
+        if file:
+            trust.require(self.kind, name)
         own = {n: thing for (kind, n), thing in run_file(Path(file)).items() if kind == self.kind} if file else {}
         there: dict[str, T] = {**self, **own}
         if known not in there:
@@ -63,14 +66,13 @@ def run_file(path: Path) -> Entries:
         return _FILES[where]
     if path.suffix != ".py" or not path.is_file():
         raise SmgError(f"{path}: no such Python file; something of your own is named as mine.py:mine")
-    spec = spec_from_file_location(f"smg_own_{path.stem}_{sha256(str(where).encode()).hexdigest()[:8]}", where)
-    assert spec is not None  # it ends in .py
-    assert spec.loader is not None
-    module, entries = module_from_spec(spec), Entries()
-    sys.modules[spec.name] = module  # where dataclasses look up what annotations name
+    module, entries = ModuleType(f"smg_own_{path.stem}_{sha256(str(where).encode()).hexdigest()[:8]}"), Entries()
+    module.__file__ = str(where)
+    sys.modules[module.__name__] = module  # where dataclasses look up what annotations name
     _running.append(entries)
     try:
-        spec.loader.exec_module(module)
+        # From the bytes of the file itself: Python's import would run a compiled copy beside it, which may be another.
+        exec(compile(path.read_bytes(), str(where), "exec"), module.__dict__)
     except SmgError as error:
         raise type(error)(f"{path}: {error}") from None
     except Exception as error:

@@ -24,7 +24,7 @@ from typing import Any
 
 from smg.errors import Misuse, SmgError
 from smg.learner.config import LearnerConfig
-from smg.learner.configure import Tree, configuration, from_yaml, over, read_yaml
+from smg.learner.configure import Tree, configuration, from_yaml, over, read_yaml, typed
 from smg.sites.site import Aliases, canonical
 from smg.sites.split import PARTS, twice
 
@@ -140,9 +140,9 @@ def _checked(content: Tree, source: str, folder: Path | None) -> SettingsFile:
     )
     try:
         # Options belong to a method, so they are checked with the methods alone.
-        configuration({key: value for key, value in settings.items() if key != "options"})
+        configuration(typed({key: value for key, value in settings.items() if key != "options"}))
         for own in read.methods.values():
-            configuration(over(settings, own))
+            configuration(typed(over(settings, own)))
     except SmgError as error:
         raise SmgError(f"{source}: {error}") from None
     return read

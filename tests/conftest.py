@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
+from smg import trust
 from smg.sites.volume import Volume, write_volume
 
 # Ctrl-C stops the tests and the processes that they start, even if the parent process ignores it.
@@ -21,8 +22,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test its own cache of prepared scans, never the user's."""
+    """Give each test its own cache of prepared scans and its own configuration, never the user's."""
     monkeypatch.setenv("SMG_CACHE", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    trust.begin_call()
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from smg.errors import Misuse
 from smg.learner.config import LearnerConfig
-from smg.learner.configure import Tree, configuration, laid, over, to_yaml
+from smg.learner.configure import Tree, configuration, laid, over, to_yaml, typed
 from smg.settings_file import SettingsFile, StreamPlan, plain, read_settings, single_model, stream_plan
 from smg.sites.site import Aliases
 from smg.sites.split import twice
@@ -108,7 +108,8 @@ class Plan:
         if methods:
             # A method that is no variant of the plan takes the options of a --config that names the same method.
             named = [
-                (plain(name), self.methods.get(name) or laid(self.configured, {"method": name})) for name in methods
+                (plain(name), self.methods.get(name) or laid(self.configured, typed({"method": name})))
+                for name in methods
             ]
             for name in twice(name for name, _ in named):
                 raise Misuse(f"two methods are called {name!r}; give one of them another `name` in a file")

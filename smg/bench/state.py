@@ -21,7 +21,7 @@ from smg.bench.folder import FAILURE, all_of
 from smg.bench.plan import Plan, PlannedRun
 from smg.errors import SmgError
 from smg.files import replacing, write_json
-from smg.learner.config import LearnerConfig
+from smg.learner.config import OPENED, LearnerConfig
 from smg.learner.configure import over
 from smg.learner.events import Standing, standing
 
@@ -120,7 +120,8 @@ class PlannedBench(Generic[Run]):
             return False
         stream = {"order": list(run.stream.order), "unseen": run.stream.unseen}
         try:
-            same = LearnerConfig.model_validate(results["config"]) == run.config and results["stream"] == stream
+            config = LearnerConfig.model_validate(results["config"], context=OPENED)
+            same = config == run.config and results["stream"] == stream
         except (ValidationError, SmgError):  # of another version
             same = False
         if not same:

@@ -21,9 +21,11 @@ from smg.cli.plan import plan
 from smg.cli.predict import predict
 from smg.cli.report import report
 from smg.cli.serve import serve
+from smg.cli.trust import trust_code
 from smg.cli.watch import watch
 from smg.errors import Misuse, SmgError, Stopped, validation_line
 from smg.signals import STOPPED, handle_signals, was_interrupted
+from smg.trust import begin_call
 
 MISUSE = 2
 TOGETHER = ("learn", "run")  # the commands that torchrun may start
@@ -52,6 +54,7 @@ app.command()(with_loudness(bench))
 app.command()(with_loudness(watch))
 app.command()(with_loudness(report))
 app.command()(with_loudness(settings))
+app.command("trust")(with_loudness(trust_code))
 app.add_typer(past.replay, name="replay")
 app.add_typer(sites.app, name="sites")
 
@@ -79,6 +82,7 @@ def main() -> None:
     """Run a command; a user's mistake is one line on standard error, and exit 1."""
     terminal.set_loudness(0)
     handle_signals()
+    begin_call()
     try:
         with one_voice():
             app()

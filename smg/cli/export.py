@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smg.cli.options import Model
+from smg.cli.options import Model, TrustCode
 from smg.errors import Misuse
 from smg.export import KINDS, Kind
 
@@ -19,6 +19,7 @@ def export(
     kind: Annotated[str, typer.Option("--as", metavar="KIND", help=f"`{'`, `'.join(KINDS[:-1])}` or `{KINDS[-1]}`.")],
     out: Annotated[Path, typer.Option(help="The folder to make.")],
     number: Round = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write the model for other programs, with its card, how to prepare a scan, and a script that needs no smg.
 
@@ -34,7 +35,7 @@ def export(
         print(out / path)
 
 
-def card(model: Model, number: Round = None) -> None:
+def card(model: Model, number: Round = None, trust_code: TrustCode = False) -> None:
     """Print the model card: sites learned, DSC at each, limits, settings, versions and the hash of the weights.
 
     Example: `smg card model --round 2`

@@ -19,6 +19,7 @@ from smg.cli.options import (
     Model,
     Roi,
     Settings,
+    TrustCode,
     ending_in,
     methods_by_prefix,
     worded,
@@ -103,6 +104,7 @@ def learn(
         bool, typer.Option("--other-preparation", help="Allow a preparation of scans that differs from earlier rounds.")
     ] = False,
     leave_out: LeaveOut = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Learn a site: the first one creates the model, each further one adds a round. The same command resumes it.
@@ -164,6 +166,7 @@ def evaluate(
     roi: Roi = None,
     split: SplitFile = None,
     leave_out: LeaveOut = False,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Evaluate the model on sites, each scan on its own grid, and list the worst cases.
@@ -260,12 +263,13 @@ def _given(
     words: list[str] | None,
 ) -> list[dict[str, Any]]:
     """Return the settings that the command line gives, as layers of which a later one wins."""
+    from smg.learner.configure import typed
     from smg.settings_file import read_settings
     from smg.sites.labels import Labels
 
     layers = [read_settings(config).layer() for config in configs or []]
     if method is not None:
-        layers.append({"method": method})
+        layers.append(typed({"method": method}))
     if labels:
         layers.append({"preparation": {"labels": Labels.parse(labels).model_dump()}})
     return [*layers, worded(iterations, words)]

@@ -49,6 +49,24 @@ Codes = Annotated[
 ]
 
 
+def _trust_code(wanted: bool) -> bool:
+    if wanted:
+        from smg.trust import allow_everything
+
+        allow_everything()
+    return wanted
+
+
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-code",
+        callback=_trust_code,
+        help="Run the code that the model names: a method, loss, policy or network that is not part of smg.",
+    ),
+]
+
+
 def worded(iterations: int | None, words: list[str] | None) -> dict[str, Any]:
     """Return the settings given by `--iterations` and `--set`, which are laid over those of every file."""
     from smg.learner.configure import from_words, over

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Codes, Json, Model, parse_codes
+from smg.cli.options import Codes, Json, Model, TrustCode, parse_codes
 from smg.cli.terminal import say
 from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
@@ -37,6 +37,7 @@ def predict(
         str | None, typer.Option(metavar="UID", help="Series of a DICOM folder that holds several.")
     ] = None,
     codes: Codes = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Write a mask for each scan, on its own grid and in its format, and its distance to each site learned.

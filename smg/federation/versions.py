@@ -18,7 +18,7 @@ from torch import Tensor
 from smg.errors import SmgError
 from smg.federation.messages import Message
 from smg.federation.transport import Refused
-from smg.learner.config import LearnerConfig
+from smg.learner.config import OPENED, LearnerConfig
 from smg.learner.history import History
 from smg.learner.shared import stored_once, under_all_names
 from smg.learner.store import FORMAT, Store
@@ -104,7 +104,7 @@ def is_at_home(folder: Path, number: int) -> bool:
 def receive(folder: Path, model: Mapping[str, Any], message: Message | None) -> None:
     """Enter a round of another hospital, or a model that has no rounds yet; exemplars and sentinels stay there."""
     _refuse_code(model["config"])
-    config = LearnerConfig.model_validate(model["config"], context={"opened": True})
+    config = LearnerConfig.model_validate(model["config"], context=OPENED)
     store = Store(folder)
     with store.locked():
         if not store.exists:

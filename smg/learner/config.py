@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, model_validator
 
+from smg import trust
 from smg.dicom.codes import Code
 from smg.errors import Misuse
 from smg.gradients.optimiser import OptimiserConfig
@@ -18,6 +19,8 @@ from smg.networks.loss import Loss, find_loss
 from smg.prepare.effects import Augmentation
 from smg.prepare.options import Preparation, StyleOptions
 from smg.replay.selection import known
+
+OPENED = {"opened": True}  # validation context of settings that a folder holds: nothing that they name is trusted
 
 
 @dataclass(frozen=True)
@@ -148,8 +151,13 @@ class LearnerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _method_exists(self, info: ValidationInfo) -> LearnerConfig:
-        """Before a round, not after it; but a model can be looked at where a method of someone's own is not at hand."""
+        """Check before a round, not after it, and trust the code that the user names.
+
+        What a folder says (`opened`) is neither looked up nor trusted: a model can be looked at where a method of
+        someone's own is not at hand.
+        """
         if not (info.context or {}).get("opened"):
+            trust.allow(*self.code().values())
             known(self.recipe().policy)
             self.segmentation_loss()
         return self
@@ -159,7 +167,12 @@ class LearnerConfig(BaseModel):
         if self.preparation.channels is not None or len(names) == 1:
             return self
         preparation = self.preparation.model_copy(update={"channels": tuple(names)})
-        return LearnerConfig.model_validate(self.model_dump() | {"preparation": preparation.model_dump()})
+        changed = self.model_dump() | {"preparation": preparation.model_dump()}
+        return LearnerConfig.model_validate(changed, context=OPENED)
+
+    def code(self) -> dict[str, str]:
+        """Return the names of code of one's own, by kind: `{"method": "mine.py:mine"}`."""
+        return trust.code_named_in(self.model_dump())
 
     def segmentation_loss(self) -> Loss:
         """The loss that `grad` is of where a method asks for no other."""

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from smg import trust
 from smg.errors import Misuse, SmgError, validation_line
 from smg.learner.config import LearnerConfig, spelled
 
@@ -18,13 +19,24 @@ FOLLOWS = {"network.channels": "preparation.adjacent", "network.classes": "prepa
 
 
 def configuration(*layers: Tree) -> LearnerConfig:
-    """The configuration that the layers make together, checked."""
+    """Return the configuration that the layers make together, checked.
+
+    Some layers may be a folder's: code that they name has to be trusted. What a user gave is (`typed`).
+    """
     whole = laid(*layers)
     _check_keys(whole, LearnerConfig, ())
+    for kind, name in trust.code_named_in(whole).items():
+        trust.require(kind, name)
     try:
         return LearnerConfig.model_validate(whole)
     except ValidationError as error:
         raise Misuse(validation_line(error)) from None
+
+
+def typed(layer: Tree) -> Tree:
+    """Return settings that the user gave on this call, and trust the code that they name."""
+    trust.allow(*trust.code_named_in(layer).values())
+    return layer
 
 
 def laid(*layers: Tree) -> Tree:
@@ -96,7 +108,7 @@ def from_words(words: list[str]) -> Tree:
         for part in reversed(key.split(".")):
             inner = {part: inner}
         tree = over(tree, inner, layers=False)
-    return tree
+    return typed(tree)
 
 
 def over(below: Tree, above: Tree, layers: bool = True) -> Tree:

@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from smg import trust
 from smg.errors import SmgError
-from smg.learner.config import LearnerConfig, spelled
+from smg.learner.config import OPENED, LearnerConfig, spelled
 from smg.learner.exemplars import alias, unpack
 from smg.learner.history import History, line_of
 from smg.learner.merging import KEY as MERGING
@@ -30,18 +31,27 @@ class Lineage:
     """The rounds of one model: those that led to the current one, and those that were left aside."""
 
     def __init__(
-        self, folder: str | Path, config: LearnerConfig | None = None, other_preparation: bool = False
+        self,
+        folder: str | Path,
+        config: LearnerConfig | None = None,
+        other_preparation: bool = False,
+        trust_code: bool = False,
     ) -> None:
         """Open a model; `config` is what its next rounds go by, the model's own if none is given.
 
         The network must be the model's. A preparation that differs is refused unless asked for: what was learned from
         scans prepared one way may be worth little on scans prepared another.
+
+        A method, loss, policy or network of one's own that the folder names does not run unless its file is trusted
+        (smg.trust), or `trust_code` says so.
         """
         self.store = Store(Path(folder))
         self.model = self.store.read()
         self.store.check_classes(self.model)
         self._given, self._other_preparation = config, other_preparation
         self.config = self._configured()
+        if trust_code:
+            trust.allow(*self.config.code().values())
 
     def _configured(self) -> LearnerConfig:
         """What the next round goes by: what was given, if it fits the current round, or else as that has it."""
@@ -106,7 +116,7 @@ class Lineage:
         if number:
             then = self.store.read_round(number)["config"]
             config = config | {key: then[key] for key in ("preparation", "largest_component", "mirror") if key in then}
-        return LearnerConfig.model_validate(config, context={"opened": True})
+        return LearnerConfig.model_validate(config, context=OPENED)
 
     def replay(self) -> dict[str, list[Prepared]]:
         """The exemplars of every site learned so far."""

@@ -1,4 +1,4 @@
-"""Build a network from its name: the paper's U-Net, nnU-Net's, a 2-D network of MONAI, or the user's own module."""
+"""Build a network from its name: the paper's U-Net, nnU-Net's, a listed network of MONAI, or the user's own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from smg import trust
 from smg.errors import SmgError
 from smg.networks.config import NetworkConfig
 from smg.networks.features import bottleneck_features, find_bottleneck, undisturbed
@@ -20,6 +21,13 @@ from smg.networks.unet import UNet
 from smg.randomness import torch_generator
 
 LISTED: dict[str, Callable[..., nn.Module]] = {"PlainConvUNet": PlainConvUNet}  # networks of ours, beside `unet`
+# Networks of MONAI that map slices to logits, and neither read a file nor download one when they are made.
+MONAI_NETWORKS = (
+    "AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "FlexibleUNet", "HighResNet", "MedNeXt",
+    "MedNeXtS", "MedNeXtM", "MedNeXtB", "MedNeXtL", "SegResNet", "SegResNetDS", "SegResNetDS2", "SwinUNETR", "UNETR",
+    "UNet", "VNet",
+)  # fmt: skip
+DOWNLOADS = "pretrained"  # the argument by which FlexibleUNet fetches weights
 
 
 def build_network(network: NetworkConfig | nn.Module, seed: int = 0) -> nn.Module:
@@ -110,6 +118,10 @@ def arguments_of(config: NetworkConfig) -> dict[str, Any]:
     given = {"spatial_dims": 2, "in_channels": config.channels, "out_channels": config.classes}
     taken = _parameters(_factory(config.name))
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
+    if ":" not in config.name and config.arguments.get(DOWNLOADS):
+        raise SmgError(
+            f"network {config.name}: {DOWNLOADS} would download weights; give a file: `smg learn --from WEIGHTS`"
+        )
     unknown = [name for name in config.arguments if name not in taken]
     if unknown and not takes_any:
         raise SmgError(f"network {config.name}: no argument {unknown[0]!r}{_meant(unknown[0], taken)}")
@@ -134,11 +146,17 @@ def _monai(name: str) -> Callable[..., Any]:
             "`pip install 'smg-learning[monai]'` adds MONAI's networks"
         ) from None
 
-    known = {key: value for key, value in vars(nets).items() if callable(value) and not key.startswith("_")}
-    if name not in known:
-        meant = _meant(name, [*known, "unet", *LISTED])
+    listed = [getattr(nets, one) for one in MONAI_NETWORKS if hasattr(nets, one)]
+    factory: Callable[..., Any] | None = getattr(nets, name, None)
+    if factory is None:
+        meant = _meant(name, [*MONAI_NETWORKS, "unet", *LISTED])
         raise SmgError(f"no network {name!r}: it is neither unet nor a class of MONAI{meant}")
-    return known[name]
+    if factory not in listed:  # several have more than one name
+        raise SmgError(
+            f"network {name}: not one of MONAI's for segmentation of slices ({', '.join(MONAI_NETWORKS)}); if you "
+            f"trust it, name it as code of your own: monai.networks.nets:{name}"
+        )
+    return factory
 
 
 def _own(path: str) -> Callable[..., Any]:
@@ -146,6 +164,7 @@ def _own(path: str) -> Callable[..., Any]:
     module, _, attribute = path.partition(":")
     if module.partition(".")[0] in sys.stdlib_module_names:  # a model from another hospital must not run os.system
         raise SmgError(f"network {path}: Python's standard library has no networks; name a module of your own")
+    trust.require("network", path)
     try:
         factory = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:

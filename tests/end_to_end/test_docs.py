@@ -10,6 +10,7 @@ import torch
 import yaml
 from torch.func import functional_call
 
+from smg import trust
 from smg.gradients.flat import pieces, trainable
 from smg.gradients.optimiser import Optimiser
 from smg.learner.settings import all_settings
@@ -44,6 +45,7 @@ def documented(name: str, tmp_path: Path, **options: float) -> Method:
     (text,) = [text for _, text in blocks(ROOT / "docs/add-a-method.md") if text.startswith(f"# {name}.py\n")]
     assert len(text.splitlines()) < 25
     (tmp_path / f"{name}.py").write_text(text)
+    trust.allow(f"{tmp_path / name}.py")
     registered = re.findall(r'@register\("(.+)"\)', text)[0]
     return find_method(f"{tmp_path / name}.py:{registered}", **options)
 

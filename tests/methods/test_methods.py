@@ -12,6 +12,7 @@ import torch
 import torch.multiprocessing as mp
 
 import smg.methods
+from smg import trust
 from smg.errors import SmgError
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Oracle
@@ -127,6 +128,7 @@ def test_names_options_and_their_mistakes() -> None:
 
 
 def test_two_files_of_one_name_are_two(tmp_path: Path) -> None:
+    trust.allow_everything()
     text = """
 from __future__ import annotations
 from dataclasses import dataclass, field
@@ -315,6 +317,7 @@ class Late(JM):
     slack: float = 0.5
 """
     (tmp_path / "late.py").write_text(text)
+    trust.allow(f"{tmp_path}/late.py")
     assert find_method(f"{tmp_path}/late.py:late", slack="2e-1").slack == 0.2  # type: ignore[attr-defined]
 
 
@@ -334,6 +337,7 @@ def test_a_direction_that_is_no_vector_is_one_line_that_names_the_method(
     returned: str, said: str, tmp_path: Path
 ) -> None:
     (tmp_path / "bad.py").write_text(OUTSIDE.replace("self.weight * grad(theta, batches.replay)", returned))
+    trust.allow(f"{tmp_path}/bad.py")
     method = find_method(f"{tmp_path}/bad.py:replay-only")
     ours = oracle()
     before = ours.theta.clone()
@@ -349,6 +353,7 @@ def test_a_method_that_keeps_nothing_is_asked_all_the_same(tmp_path: Path) -> No
         "    weight: float", '    keeps = "nothing"\n    weight: float'
     )
     (tmp_path / "decay.py").write_text(text)
+    trust.allow(f"{tmp_path}/decay.py")
     method = find_method(f"{tmp_path}/decay.py:replay-only", weight=0.5)
     theta = oracle().theta
     for previous in (0, 1):

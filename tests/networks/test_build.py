@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from smg import trust
 from smg.errors import SmgError
 from smg.networks import MainOutput, NetworkConfig, build_network, check_network
 
@@ -70,6 +71,7 @@ def test_own_module_and_own_factory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert build_network(wrapped) is wrapped
     monkeypatch.setitem(sys.modules, "my_networks", sys.modules[__name__])
     config = NetworkConfig(name="my_networks:own_network", channels=2, arguments={"hidden": 5})
+    trust.allow(config.name)
     network = build_network(config)
     assert network(torch.randn(1, 2, 8, 8)).shape == (1, 2, 8, 8)
     assert network.get_submodule("network.0").out_channels == 5
@@ -107,6 +109,7 @@ def test_weights_are_a_function_of_the_seed_and_disturb_nothing(name: str) -> No
     ],
 )
 def test_mistakes_are_one_clear_line(name: str, arguments: dict[str, Any], message: str) -> None:
+    trust.allow_everything()
     with pytest.raises(SmgError, match=message) as caught:
         build_network(NetworkConfig(name=name, arguments=arguments))
     assert "\n" not in str(caught.value)

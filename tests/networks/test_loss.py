@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from smg import trust
 from smg.errors import SmgError
 from smg.networks import segmentation_loss
 from smg.networks.loss import Outputs, find_loss
@@ -171,6 +172,7 @@ def confident(outputs, weight=1.0):
 def one_value(outputs):
     return outputs.logits.mean()
 """)
+    trust.allow_everything()
     logits, labels = _case(2)
     made = find_loss(f"{path}:confident", {"weight": 2.0}, 2)
     assert torch.equal(made(Outputs(logits, labels)), 2 * logits.square().mean(dim=(1, 2, 3)))
