@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from smg import __version__
-from smg.cli import model, past, runs, sites, terminal
+from smg.cli import federation, model, past, runs, sites, terminal
 from smg.cli.bench import bench
 from smg.cli.demo import demo
 from smg.cli.export import card, export
@@ -57,6 +57,7 @@ app.command()(with_loudness(settings))
 app.command("trust")(with_loudness(trust_code))
 app.add_typer(past.replay, name="replay")
 app.add_typer(sites.app, name="sites")
+app.add_typer(federation.app, name="federation")
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from smg.cli.federation import Absent, hospitals_of
 from smg.cli.options import (
     Configs,
     Iterations,
@@ -30,6 +31,7 @@ from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
 
 if TYPE_CHECKING:
+    from smg.federation.peers import Peers
     from smg.learner.config import LearnerConfig
     from smg.learner.learner import Learner
     from smg.sites.site import Site
@@ -105,6 +107,20 @@ def learn(
     ] = False,
     leave_out: LeaveOut = False,
     trust_code: TrustCode = False,
+    federation: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="This hospital's folder of a federation: others answer for their sites."),
+    ] = None,
+    absent: Annotated[
+        Absent,
+        typer.Option(help="Without a hospital of the federation: `hold` waits for it, `drop` leaves its rows out."),
+    ] = "hold",
+    patience: Annotated[
+        float, typer.Option(help="Seconds to wait for a hospital before the round stops, resumable.", min=0)
+    ] = 600.0,
+    rate: Annotated[
+        float, typer.Option("--line", help="The line's rate in Mbit/s, by which a federation's cost is given.", min=0.1)
+    ] = 100.0,
     as_json: Json = False,
 ) -> None:
     """Learn a site: the first one creates the model, each further one adds a round. The same command resumes it.
@@ -124,20 +140,30 @@ def learn(
     parts = _split(found, split)
     given = _given(method, iterations, configs, labels, settings)
     planned_for = None if configs or start else minutes or MINUTES
-    learner = _learner(model, given, other_preparation, found, leave_out, planned_for, start)
-    detail(f"settings: {learner.config.model_dump_json()}")
-    with TrainingProgress(learner.config.iterations) as on_step:
-        record = learner.learn(
-            found,
-            split=parts,
-            again=again,
-            leave_out=leave_out,
-            tolerance=tolerance,
-            unguarded=unguarded,
-            held_out=held_out,
-            on_step=on_step,
-            say=say,
-        )
+    with hospitals_of(federation, model, absent, patience) as peers:
+        learner = _learner(model, given, other_preparation, found, leave_out, planned_for, start)
+        detail(f"settings: {learner.config.model_dump_json()}")
+        if peers:
+            _greet(peers, learner, found, rate)
+        with TrainingProgress(learner.config.iterations) as on_step:
+            if peers:
+                peers.roster.say = on_step.heard
+            record = learner.learn(
+                found,
+                split=parts,
+                again=again,
+                leave_out=leave_out,
+                tolerance=tolerance,
+                unguarded=unguarded,
+                held_out=held_out,
+                on_step=on_step,
+                say=say,
+                elsewhere=peers,
+            )
+        if peers:
+            peers.roster.say = say
+            has_it = peers.hand_out()
+            say(f"round {record['round']} is now at {', '.join(has_it) or 'no other hospital yet'}")
     if as_json:
         print_json(record)
     else:
@@ -241,6 +267,17 @@ def _learner(
     if plan:
         learner.store.keep_plan(plan.as_file())
     return learner
+
+
+def _greet(peers: Peers, learner: Learner, site: Site, rate: float) -> None:
+    """Greet the hospitals of a round, and say what it will send over a line of `rate` Mbit/s."""
+    from smg.prepare.site import prepare_site
+    from smg.prepare.slices import Slices
+
+    peers.greet(learner.config)
+    slices = len(Slices(prepare_site(site, learner.config.preparation, True), learner.config.preparation))
+    if cost := peers.cost(learner.config, slices):
+        say(cost.line(len([rows for rows in peers.rows.values() if rows.count]), rate))
 
 
 def _says_what_to_train(given: list[dict[str, Any]]) -> bool:

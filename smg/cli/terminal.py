@@ -187,6 +187,13 @@ class TrainingProgress:
         if self.line.is_due(last):
             self.line.show(self._text(iteration, step), iteration, self.iterations, keep=last)
 
+    def heard(self, line: str) -> None:
+        """Print a line of who answers; stop where Ctrl-C asked for it, since no iteration may end for long."""
+        self.line.close()
+        say(line)
+        if self.stopping:
+            raise Stopped("stopped while a hospital was away; the same command resumes the round")
+
     def _text(self, iteration: int, step: Step) -> str:
         """Return the line's text; what comes last is cut off first on a narrow terminal."""
         left = (time.monotonic() - self.begun) / max(iteration - self.first, 1) * (self.iterations - iteration)

@@ -7,6 +7,8 @@ import threading
 import time
 from pathlib import Path
 
+WITH_PARENT = "SMG_END_WITH_PARENT"  # environment variable: set by who starts a command that must not outlive it
+
 
 def end_with_parent(seconds: float = 1.0) -> None:
     """End this process when its parent is gone, by a thread that looks every so often."""

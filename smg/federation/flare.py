@@ -10,8 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+from smg.errors import SmgError
 from smg.federation.family import descendants, end_with_parent
 from smg.federation.kit import Kit, org_of, settle
 from smg.federation.local_socket import FOLDER
@@ -47,6 +50,22 @@ def stop(process: subprocess.Popen[bytes], seconds: float = 5.0) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
+
+
+def keep_running(kit: Kit, kind: str, say: Callable[[str], None]) -> None:
+    """Run NVFLARE's process until this one is interrupted; start it again when it dies."""
+    quick = 0
+    while True:
+        begun, process = time.monotonic(), start(kit, kind)
+        try:
+            code = process.wait()
+        finally:
+            stop(process)
+        quick = quick + 1 if time.monotonic() - begun < 10 else 0
+        if quick > 5:
+            raise SmgError(f"{kit.folder}/flare.log: NVFLARE's process ends at once; its last lines may say why")
+        say(f"NVFLARE's process ended ({code}) and is started again")
+        time.sleep(min(2.0**quick, 30.0))
 
 
 def main(kind: str, folder: str) -> None:

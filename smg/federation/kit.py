@@ -15,9 +15,11 @@ classes and no other, no job may bring code, and everything is stored and logged
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shutil
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +141,8 @@ def _provisioned(workspace: Path, names: list[str], host: str, port: int) -> Pat
         people.append({"name": name, "type": "client", "org": org_of(name)})
         people.append({"name": _user(name), "type": "admin", "org": org_of(name), "role": "lead"})
     project = {"api_version": 3, "name": "smg", "participants": people, "builders": BUILDERS, "gen_scripts": False}
-    ctx = Provisioner(str(workspace), prepare_builders(project), None).provision(prepare_project(project))
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        ctx = Provisioner(str(workspace), prepare_builders(project), None).provision(prepare_project(project))
     if ctx.get("build_error"):
         raise SmgError(f"provisioning failed: {'; '.join(ctx.get('errors', []))}")
     return Path(ctx["current_prod_dir"])

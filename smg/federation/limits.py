@@ -23,11 +23,17 @@ class Limits:
     least_rows: fewest rows of which a gradient is given. A gradient of one slice shows most of that slice.
     a_minute: answers in any 60 seconds; None for no limit.
     budget: answers in all, counted over restarts in the audit log; None for no limit.
+    clip: norm that a row's gradient is clipped to, with noise (smg.federation.privacy); None for neither.
+    noise: standard deviation of the noise, in units of `clip`.
+    delta: at which ε is counted.
     """
 
     least_rows: int = 1
     a_minute: int | None = None
     budget: int | None = None
+    clip: float | None = None
+    noise: float | None = None
+    delta: float = 1e-5
 
 
 @dataclass

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from smg.errors import Misuse, SmgError
+from smg.federation.cost import Cost, expected
 from smg.federation.messages import Message
 from smg.federation.roster import Roster
 from smg.federation.service import terms_of_config
@@ -24,10 +25,10 @@ from smg.gradients.oracle import GradientSource, Oracle
 from smg.learner.config import LearnerConfig, spelled
 from smg.learner.elsewhere import Rows, Scores, Summary
 from smg.learner.history import line_of
+from smg.learner.learner import Learner
 from smg.learner.store import Store
 
 NOT_FEDERATED = ("sga-direct",)
-STEPS_BY_SITE = ("isgm",)  # an optimiser's step for each site: an iteration cannot be taken back
 
 
 class Peers:
@@ -89,8 +90,6 @@ class Peers:
         name = spelled(config.method)[0]
         if name in NOT_FEDERATED:
             raise Misuse(f"method {name}: needs products with the Hessian, which no hospital answers; use sga")
-        if name in STEPS_BY_SITE and self.roster.absent == "drop":
-            raise Misuse(f"method {name}: takes a step for each site, so no iteration is taken again; use hold")
         if config.memory != "none" or config.merge is not None:
             raise Misuse("memory=style and merge need what stays at other hospitals; set memory=none and no merge")
         model = Store(self.folder).read()
@@ -106,6 +105,16 @@ class Peers:
             self.rows[holding.site] = Rows(holding.rows, holding.exemplars)
             self._holders[holding.site] = hospital
         self._require_all(far)
+
+    def cost(self, config: LearnerConfig, incoming: int) -> Cost | None:
+        """Return what a round will send, by the slices of its site; None where no other hospital takes part."""
+        far = {site: rows for site, rows in self.rows.items() if rows.count}
+        if not far:
+            return None
+        own = list(Learner(self.folder).replay().values())
+        here = [sum(sum(p.foreground) for p in subjects) for subjects in own]
+        owners = [None] * len(own) + [self._holders[site] for site in far]
+        return expected(config, incoming, [*here, *far.values()], owners)
 
     def _holding(self, sites: set[str]) -> dict[str, str]:
         """Return the hospitals that hold one of these sites; those that are away are waited for, if any is needed."""

@@ -11,7 +11,7 @@ from typing import Literal
 from smg.errors import SmgError
 from smg.federation.messages import Ask, Holding, Message, Sums, Terms
 from smg.federation.transport import Absent, Refused, Transport
-from smg.gradients.oracle import AskAgain
+from smg.gradients.oracle import AskAgain, Unanswered
 
 OnAbsent = Literal["hold", "drop"]
 MISSES = 2  # after so many in a row a hospital is probed in the background, and no iteration waits for it
@@ -115,7 +115,7 @@ class Roster:
         if self.absent == "drop" and self.misses[name] >= MISSES:
             return
         if waited > self.patience:
-            raise SmgError(
+            raise Unanswered(
                 f"hospital {name} has been away for {waited:.0f} s ({error}); the round is saved, and the same "
                 "command goes on"
             ) from error

@@ -26,9 +26,10 @@ from smg.federation.transport import NotGreeted, Refused
 from smg.federation.versions import is_at_home, listing, outgoing, pseudonyms, receive
 from smg.gradients.oracle import Oracle
 from smg.learner.config import LearnerConfig
+from smg.learner.exemplars import NOWHERE, alias
 from smg.learner.familiarity import summary_of
 from smg.learner.history import line_of
-from smg.learner.lineage import Lineage
+from smg.learner.learner import Learner
 from smg.learner.round import this_process
 from smg.learner.store import Store
 from smg.networks import build_network
@@ -37,6 +38,7 @@ from smg.prepare.cache import Prepared
 from smg.prepare.slices import Slices
 from smg.replay.features import foreground_features, subject_moments
 from smg.replay.selection import least_likeness
+from smg.sites.site import Site
 
 LEAST_SUBJECTS = 2  # of which sums of features are given: with one, the sum is that patient's
 
@@ -72,10 +74,12 @@ class Service:
     secret: bytes
     limits: Limits = field(default_factory=Limits)
     audit: Audit = field(default_factory=Audit)
-    noise: Noise | None = None
+    site: Site | None = None  # scans whose held-out part judges a round in the place of sentinels
 
     def __post_init__(self) -> None:
         self._opened: Opened | None = None
+        limits = self.limits
+        self.noise = Noise(limits.clip, limits.noise, limits.delta) if limits.clip and limits.noise else None
         self._busy = threading.Lock()
         handlers: dict[str, Handler] = {
             "presence": lambda _: Message("here"),
@@ -147,11 +151,11 @@ class Service:
         here = self._current()
         networks = [here.network(_under(f"{when}/", message)) for when in ("before", "after")]
         options = here.config.preparation, here.config.largest_component
-        rename = pseudonyms(self.secret)
-        sentinels = {
-            rename(p.subject.case): [prepared_dice(network, p, *options) for network in networks]
-            for p in here.sentinels
-        }
+        rename, seed = pseudonyms(self.secret), here.config.seed
+        sentinels = {}
+        for p in here.sentinels:
+            name = p.subject.case if p.subject.image == NOWHERE else alias(seed, p.subject.site, p.subject.case)
+            sentinels[rename(name)] = [prepared_dice(network, p, *options) for network in networks]
         exemplars = [sum(prepared_dice(n, p, *options) for p in here.exemplars) for n in networks]
         count = len(here.exemplars)
         means = [total / count for total in exemplars] if count else None
@@ -175,7 +179,7 @@ class Service:
         return here
 
     def _open(self, upto: int) -> Opened:
-        past = Lineage(self.folder)
+        past = Learner(self.folder)
         entries = [e for e in line_of(past.model, upto) if is_at_home(self.folder, e["round"])]
         sites = dict.fromkeys(entry["site"] for entry in entries)
         if len(sites) > 1:
@@ -185,6 +189,8 @@ class Service:
             return Opened(None, config, [], [])
         (site,) = sites
         exemplars, sentinels = past.replay().get(site, []), past.sentinels().get(site, [])
+        if self.site is not None:
+            sentinels = past.never_trained_on({site: self.site.called(site)})[site] or sentinels
         network = build_network(config.network, config.seed)
         refuse_coupled_rows(network)
         oracle = this_process(network, config)

@@ -40,6 +40,10 @@ class AskAgain(Exception):
     """Who answers changed during an iteration, before any step of the optimiser: take the iteration again."""
 
 
+class Unanswered(SmgError):
+    """Who answers has been away for too long: the round stops at a checkpoint, and can go on later."""
+
+
 class Gradient(Protocol):
     """All that a method knows of who answers."""
 

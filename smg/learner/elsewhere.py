@@ -45,7 +45,9 @@ class Scores:
 class Elsewhere(Protocol):
     """Other hospitals that answer for the sites they hold."""
 
-    rows: Mapping[str, Rows]  # by site
+    @property
+    def rows(self) -> Mapping[str, Rows]:
+        """Return what each site that lies elsewhere has."""
 
     def source(self, own: GradientSource, sites: Sequence[str]) -> GradientSource:
         """Return who answers `grad`, where the k-th previous site is the k-th of `sites`."""

@@ -130,7 +130,7 @@ class Learner(Lineage):
             bottleneck = check_network(training.network, slice_)
             if self.config.replay.features == "foreground":
                 bottleneck_map(training.network, slice_, bottleneck)
-            guarding = Guarding(None if unguarded else tolerance, self._never_trained_on(held_out or {}))
+            guarding = Guarding(None if unguarded else tolerance, self.never_trained_on(held_out or {}))
             if say and self.config.memory == "style" and training.earlier and training.styles is None:
                 say("style memory: no spectra of an earlier site are kept, so slices stay in their own style")
             key = self._key(training, parts)
@@ -145,7 +145,7 @@ class Learner(Lineage):
             self.model = self.store.read()
             return self.store.read_round(number)
 
-    def _never_trained_on(self, sites: Mapping[str, Site]) -> dict[str, list[Prepared]]:
+    def never_trained_on(self, sites: Mapping[str, Site]) -> dict[str, list[Prepared]]:
         """Prepare held-out scans of learned sites; those that a round trained on are left out."""
         found = {}
         for name, site in sites.items():

@@ -15,7 +15,7 @@ from smg.errors import SmgError, Stopped
 from smg.evaluation.predict import NotFinite
 from smg.evaluation.subjects import prepared_dice
 from smg.gradients.optimiser import Optimiser
-from smg.gradients.oracle import AskAgain, Gradient, GradientSource, Oracle
+from smg.gradients.oracle import AskAgain, Gradient, GradientSource, Oracle, Unanswered
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Rows
 from smg.learner.merging import Merging, merge
@@ -109,7 +109,11 @@ class Training:
             save()
 
         for iteration in range(self.progress.iteration, self.config.iterations):
-            step = self.step(iteration)
+            try:
+                step = self.step(iteration)
+            except (Unanswered, Stopped):
+                save_all()
+                raise
             self.progress.iteration = iteration + 1
             self._average()
             if (iteration + 1) % self.config.validate_every == 0 or iteration + 1 == self.config.iterations:
@@ -178,11 +182,15 @@ class Training:
 
     def _taken(self, iteration: int) -> Step:
         """Take an iteration, and again from its beginning where who answers asks for it: it counts whole or not."""
+        far = any(isinstance(site, Rows) for site in self.previous)
+        before = self.opt.state() if far else {}  # a method may take several steps before the one of Θ
         while True:
             try:
                 return take_step(self.method, self.oracle, self.opt, self._batches(iteration))
-            except AskAgain:
-                continue
+            except (AskAgain, Unanswered, Stopped) as error:
+                self.opt.load(before)
+                if not isinstance(error, AskAgain):
+                    raise
 
     def _batches(self, iteration: int) -> Iteration:
         return Iteration(
