@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smg.errors import SmgError
-from smg.files import placing, safetensors_header
+from smg.files import make_private, placing, safetensors_header
 from smg.prepare.grid import Grid
 from smg.sites.formats import Array
 from smg.sites.site import Subject
@@ -23,7 +23,9 @@ from smg.sites.volume import source_files
 if TYPE_CHECKING:
     import torch
 
-FORMAT = 4  # of an entry; raise it when entries change, and each is made again
+FORMAT = 5  # of an entry; raise it when entries change, and each is made again
+_PRIVATE: set[Path] = set()  # folders that this process has made private
+_VERIFIED: dict[Path, tuple[int, int, int]] = {}  # entries whose hash this process has found right: their identity
 
 KINDS = {  # safetensors' name of a data type -> torch's
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
@@ -36,12 +38,14 @@ KINDS = {  # safetensors' name of a data type -> torch's
 def cache_folder() -> Path:
     """Return the cache's folder, and make it: `SMG_CACHE`, or `smg` in the user's cache folder.
 
-    A new folder is readable by its owner alone, since it holds images of patients.
+    It is readable by its owner alone, with everything in it, since it holds images of patients.
     """
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smg"
     folder = Path(os.environ.get("SMG_CACHE") or default)
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder not in _PRIVATE:
+            make_private(folder)
+            _PRIVATE.add(folder)
     except OSError as error:
         raise SmgError(
             f"{folder}: prepared scans cannot be written there: {error.strerror}; set SMG_CACHE to another folder"
@@ -105,6 +109,7 @@ def write_entry(
         "content": content,
         "turned": turned,
     }
+    about["sha256"] = _digest(about, images, labels)
     with placing(path, is_good=lambda there: open_entry(there, subject) is not None) as temporary:
         try:
             save_file({"images": images, "labels": labels}, temporary, metadata={"about": json.dumps(about)})
@@ -120,6 +125,8 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         tensors, metadata = map_safetensors(path)
         about = json.loads(metadata["about"])
         images, labels = tensors["images"], tensors["labels"]
+        if not _is_intact(path, about, images, labels):
+            return None
         shape = about["shape"]
         way = {key: _as_made(about[key]) for key in ("size", "spacing", "field")}
         grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), **way)
@@ -127,6 +134,27 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         return Prepared(subject, images, labels, foreground, grid, about["content"], about["turned"], about["needed"])
     except (OSError, ValueError, KeyError, RuntimeError):
         return None
+
+
+def _is_intact(path: Path, about: dict[str, Any], images: torch.Tensor, labels: torch.Tensor) -> bool:
+    """Return whether an entry is as it was written, by its hash; each entry is hashed once by a process."""
+    at = path.stat()
+    identity = at.st_ino, at.st_ctime_ns, at.st_size
+    if _VERIFIED.get(path) != identity:
+        if _digest(about, images.numpy(), labels.numpy()) != about["sha256"]:
+            return False
+        _VERIFIED[path] = identity
+    return True
+
+
+def _digest(about: dict[str, Any], images: Array, labels: Array) -> str:
+    """Return the hash of an entry's arrays and of what it says of them."""
+    facts = {key: value for key, value in about.items() if key != "sha256"}
+    whole = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    for array in (images, labels):
+        whole.update(f"|{array.dtype}{array.shape}".encode())
+        whole.update(array.data if array.flags.c_contiguous else array.tobytes())
+    return whole.hexdigest()
 
 
 def _as_made(value: Any) -> Any:

@@ -110,6 +110,25 @@ def test_a_truncated_entry_is_made_again(tmp_path: Path) -> None:
     assert all(torch.equal(a, b.images) for a, b in zip(whole, again, strict=True))
 
 
+@pytest.mark.parametrize("part", ["images", "labels", "about"])
+def test_an_entry_that_was_changed_is_made_again(part: str, tmp_path: Path) -> None:
+    """One bit of an image, a label or a header, with length and date as they were."""
+    site = Site.find(write_site(tmp_path / "A", 1))
+    (before,) = prepare_site(site, SMALL, cache=tmp_path / "cache")
+    images, labels = before.images.clone(), before.labels.clone()
+    (path,) = (tmp_path / "cache").iterdir()
+    at, data = path.stat(), bytearray(path.read_bytes())
+    place = {"images": -len(labels.numpy().tobytes()) - 1, "labels": -1, "about": data.index(b"needed") + 9}[part]
+    data[place] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    os.utime(path, ns=(at.st_atime_ns, at.st_mtime_ns))
+    (after,) = prepare_site(site, SMALL, cache=tmp_path / "cache")
+    assert torch.equal(after.images, images)
+    assert torch.equal(after.labels, labels)
+    assert after.needed == before.needed
+
+
 def test_a_site_with_faults_is_refused_unless_they_are_left_out(tmp_path: Path) -> None:
     folder = write_site(tmp_path / "HK", 5)
     write_volume(folder / "Case01.nii.gz", Volume(np.zeros((6, 20, 24), np.int16), affine()))
