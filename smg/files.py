@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import json
@@ -10,6 +11,7 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,79 @@ from smg.errors import SmgError
 
 CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 MOUNTS = Path("/proc/self/mountinfo")
+_PRIVATE: set[Path] = set()  # folders in which everything that this process makes is its owner's alone
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner can read, whatever the umask, and everything in it too.
+
+    What this process makes later inside it is private as well (`make_folder`, `replacing`, `append_line`).
+    """
+    _PRIVATE.add(Path(os.path.abspath(folder)))
+    make_folder(folder)
+    if sys.platform == "win32" or folder.stat().st_uid != os.getuid():
+        return
+    folder.chmod(0o700)
+    for path, kind in _entries(folder):
+        wanted = 0o700 if stat.S_ISDIR(kind.st_mode) else 0o600
+        if stat.S_IMODE(kind.st_mode) != wanted and (stat.S_ISDIR(kind.st_mode) or stat.S_ISREG(kind.st_mode)):
+            path.chmod(wanted)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it; inside a private folder they are private."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        private = _is_private(folder.parent)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700 if private else 0o777)
+            if private:
+                folder.chmod(0o700)
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise an error that names the first thing inside a folder that is no plain file or folder.
+
+    A link in a folder that came from elsewhere may lead to any file of this machine, and a named pipe never ends.
+    """
+    for path, kind in _entries(folder):
+        if not (stat.S_ISREG(kind.st_mode) or stat.S_ISDIR(kind.st_mode)):
+            what = "a link" if stat.S_ISLNK(kind.st_mode) else "a pipe, socket or device"
+            raise SmgError(f"{path}: {what}; a model holds plain files and folders alone: remove it")
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield everything inside a folder with its kind, without following links."""
+    with os.scandir(folder) as entries:
+        inside = sorted(entries, key=lambda entry: entry.name)
+    for entry in inside:
+        try:
+            kind = entry.stat(follow_symlinks=False)
+            yield Path(entry.path), kind
+            if stat.S_ISDIR(kind.st_mode):
+                yield from _entries(Path(entry.path))
+        except FileNotFoundError:  # removed meanwhile, as temporary files are
+            continue
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether a folder is, or lies in, one that this process has made private."""
+    here = Path(os.path.abspath(folder))
+    return sys.platform != "win32" and any(here.is_relative_to(private) for private in _PRIVATE)
+
+
+def _create(path: Path) -> None:
+    """Make a new, empty file: private in a private folder, and elsewhere as the user's umask says."""
+    private = _is_private(path.parent)
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(path, flags, 0o600 if private else 0o666)  # not tempfile's, hidden from the user's group
+    try:
+        if private:
+            os.chmod(path, 0o600)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -28,10 +103,10 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
 
     The file is flushed to disk first, unless `durable` is false.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = _beside(path)
     try:
-        temporary.touch(exist_ok=False)  # not tempfile's, which would hide the file from the user's group
+        _create(temporary)
         yield temporary
         if durable:
             with temporary.open("rb+") as file:
@@ -53,10 +128,10 @@ def placing(path: Path, is_good: Callable[[Path], bool]) -> Iterator[Path]:
 
     Another host may have that file mapped into memory; on NFS it would lose the pages of one that is replaced.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = _beside(path)
     try:
-        temporary.touch(exist_ok=False)
+        _create(temporary)
         yield temporary
         try:
             os.link(temporary, path)
@@ -82,7 +157,7 @@ def naming(path: Path) -> Iterator[None]:
 def folder_in(parent: Path) -> Iterator[Path]:
     """Yield a temporary folder in `parent`, for files that are moved when complete; remove it after the block."""
     folder = _beside(parent / "writing")
-    folder.mkdir()
+    make_folder(folder)
     try:
         yield folder
     finally:
@@ -167,7 +242,7 @@ def write_json(path: Path, value: object, sort_keys: bool = True) -> None:
 
 def append_line(path: Path, value: object, durable: bool = False) -> None:
     """Append a JSON object to a file of lines, on a line of its own even where a crash has cut the last line."""
-    with naming(path), path.open("ab+") as file:
+    with naming(path), open(path, "ab+", opener=_opened_to_append) as file:
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
         cut = file.read(1) not in (b"", b"\n")
@@ -175,6 +250,15 @@ def append_line(path: Path, value: object, durable: bool = False) -> None:
         if durable:
             file.flush()
             os.fsync(file.fileno())
+
+
+def _opened_to_append(path: str, flags: int) -> int:
+    """Open a file, never through a link; a new one is private in a private folder."""
+    private = _is_private(Path(path).parent)
+    descriptor = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o600 if private else 0o666)
+    if private:
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def safetensors_header(path: Path) -> tuple[dict[str, Any], dict[str, str], int]:
@@ -206,13 +290,16 @@ def locked(folder: Path) -> Iterator[None]:
 
     path = folder / "lock"
     held: list[int] = []  # the lock file's descriptor
+    with naming(path):
+        make_folder(folder)
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise SmgError(f"{path}: a link or special file in the place of the lock; remove it")
     # No fallback where a file system cannot lock: a lock by a file's existence would outlive its holder.
     lock = FileLock(
         path, blocking=False, thread_local=False, fallback_to_soft=False, preserve_lock_file=True,
-        on_acquired=held.append,
+        on_acquired=held.append, mode=0o600 if _is_private(folder) else 0o644,
     )  # fmt: skip
     with naming(path):
-        folder.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
         except Timeout:

@@ -83,7 +83,7 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Path, "touch", full)
+    monkeypatch.setattr("smg.files._create", full)
     with pytest.raises(SmgError, match=r"a\.json: No space left on device"):
         write_json(tmp_path / "a.json", 1)
     monkeypatch.setattr(os, "write", full)

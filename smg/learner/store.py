@@ -31,7 +31,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from smg.errors import SmgError
-from smg.files import append_line, locked, naming, replacing, sync_folder, write_json
+from smg.files import (
+    append_line,
+    locked,
+    make_folder,
+    make_private,
+    naming,
+    refuse_links,
+    replacing,
+    sync_folder,
+    write_json,
+)
 from smg.learner.shared import metadata_of, stored_once, under_all_names
 
 if TYPE_CHECKING:  # whoever only looks at a model (smg.learner.history) does not wait for torch
@@ -57,6 +67,8 @@ class Store:
     def read(self) -> dict[str, Any]:
         """model.json, of a format this version understands."""
         path = self.folder / "model.json"
+        if self.folder.is_dir():
+            refuse_links(self.folder)
         try:
             model: dict[str, Any] = json.loads(path.read_text())
             newer = model["format"] > FORMAT
@@ -99,7 +111,11 @@ class Store:
             temporary.write_text(text)
 
     def locked(self) -> AbstractContextManager[None]:
-        """One process at a time."""
+        """Hold the model for this process alone; its files are made readable by their owner alone."""
+        if self.folder.is_dir():
+            refuse_links(self.folder)
+        with naming(self.folder):
+            make_private(self.folder)
         return locked(self.folder)
 
     @property
@@ -120,7 +136,7 @@ class Store:
         making = self.folder / "rounds" / f".{number:03d}"
         with naming(making):
             shutil.rmtree(making, ignore_errors=True)
-            making.mkdir(parents=True)
+            make_folder(making)
             hashes = {
                 f"{name}.safetensors": save_tensors(making / f"{name}.safetensors", t) for name, t in tensors.items()
             }
