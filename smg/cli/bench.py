@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Iterations, LeaveOut, Settings, ready_by_prefix, worded
+from smg.cli.options import Baseline, Iterations, LeaveOut, Settings, ready_by_prefix, worded
 from smg.cli.runs import Data, Part, TensorBoard, data_folder, dsc_text, listed, planned, seed_of, sites_of
 from smg.cli.terminal import duration, redraws, say
 from smg.errors import Misuse, Stopped
@@ -47,6 +47,7 @@ def bench(
         typer.Option(help="CPU threads of each run; changes rounding. [default: its share of the cores]", min=1),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the bench. [default: runs/GRID]")] = None,
+    baseline: Baseline = None,
     tensorboard: TensorBoard = False,
     leave_out: LeaveOut = False,
     slurm: Annotated[bool, typer.Option("--slurm", help="Run as jobs of a Slurm cluster, and follow them.")] = False,
@@ -86,6 +87,8 @@ def bench(
     if cancel:
         _cancel(folder)
         return
+    if baseline and baseline not in plan.methods and not any(folder.glob(f"*/{baseline}/seed-*/results.json")):
+        raise Misuse(f"--baseline {baseline}: not a method of this bench; it has {', '.join(plan.methods)}")
     options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
     where = data_folder(plan, data)
     sites = find_sites(where, plan.aliases)
@@ -108,7 +111,7 @@ def bench(
             _print_commands(work)
             return
     go_through(work)
-    print_bench(folder)
+    print_bench(folder, baseline)
     if work.failed:
         raise typer.Exit(1)
 
@@ -206,14 +209,14 @@ def _measured(results: dict[str, Any] | None) -> str:
     return "  ".join(f"{name} {dsc_text(value)}" for name, value in results["measures"]["dsc"].items())
 
 
-def print_bench(folder: Path) -> None:
+def print_bench(folder: Path, baseline: str | None = None) -> None:
     """Print a bench's tables, and write them, the paired differences and the report into its folder."""
     from smg.report import costs
-    from smg.report.bench_tables import REFERENCE, write_tables
+    from smg.report.bench_tables import write_tables
     from smg.report.page import write_report
     from smg.report.table import cells, columns
 
-    written = write_tables(folder)
+    written = write_tables(folder, baseline)
     for table in written.tables:
         counts = sorted({len(seeds) for seeds in table.seeds.values()})
         seeds = "-".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
@@ -227,8 +230,6 @@ def print_bench(folder: Path) -> None:
         return
     print(f"tables: {folder}/table.md, table.tex, table.csv")
     if written.differences:
-        print(f"differences to {REFERENCE}, paired over subjects and seeds: {written.differences}")
-    elif len({run.name for run in written.runs}) > 1:
-        print(f"no differences.md: it holds each method minus {REFERENCE}, which has no run here")
-    write_report([folder], folder / "report.html", say=say)
+        print(f"differences to {written.baseline}, paired over subjects and seeds: {written.differences}")
+    write_report([folder], folder / "report.html", say=say, baseline=baseline)
     print(f"report: {folder}/report.html")

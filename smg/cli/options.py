@@ -17,6 +17,10 @@ from smg.errors import Misuse, Stopped
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of the model.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Baseline = Annotated[
+    str | None,
+    typer.Option(metavar="METHOD", help="Method the others are compared with. [default: `jm`, `finetune` or `sga+c`]"),
+]
 LeaveOut = Annotated[bool, typer.Option("--leave-out", help="Leave out subjects that have faults.")]
 Settings = Annotated[
     list[str] | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from smg.cli.options import Json, ending_in
+from smg.cli.options import Baseline, Json, ending_in
 from smg.cli.terminal import say
 from smg.report.text import print_json
 
@@ -21,6 +21,7 @@ def report(
         bool, typer.Option("--pictures", help="Include pictures of the patients' scans; needs --data.")
     ] = False,
     data: Annotated[Path | None, typer.Option(help="Folder of the sites that the runs used; for --pictures.")] = None,
+    baseline: Baseline = None,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about runs, a bench or a model: tables, figures, every subject's numbers. It opens offline.
@@ -29,7 +30,7 @@ def report(
     """
     from smg.report.page import write_report
 
-    written = write_report(folders, ending_in(out, ".html", ".htm"), pictures, data, say)
+    written = write_report(folders, ending_in(out, ".html", ".htm"), pictures, data, say, baseline)
     if as_json:
         files = {"page": str(written.page), "figures": str(written.figures), "bytes": written.page.stat().st_size}
         print_json(files | {"runs": written.runs, "models": written.models, "unfinished": written.unfinished})

@@ -71,7 +71,7 @@ _COSTS = (
          "mean over learned sites s of a[s][s] - b[s], b[s] of a network trained as long on s alone",
          is_of_metric=True),
     Cost("replay_subjects", "subjects kept", 1.0, 0, "subjects of all learned sites that are kept after round T"),
-    Cost("replay_bytes", "MB kept", 1e-6, 1, "bytes of their slices, masks and stored outputs, and of spectra"),
+    Cost("replay_bytes", "MB kept", 1e-6, 2, "bytes of their slices, masks and stored outputs, and of spectra"),
     Cost("state_bytes", "MB remembered", 1e-6, 1, "bytes that the method remembers after round T"),
     Cost("parameters", "million parameters", 1e-6, 2, "weights of all the networks that answer after round T"),
     Cost("seconds", "seconds a round", 1.0, 0, "of each round, from begin_round to end_round, with its validation"),

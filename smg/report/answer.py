@@ -1,6 +1,7 @@
-"""The answer in words: did the methods forget, and do they work at a new site?
+"""The answer in words: did the method forget, and does it work at a new site, beside the baseline?
 
-Every sentence is read off the table in the paper's form, and claims no more than the table supports.
+Every sentence is read off the table in the paper's form and the paired differences, and claims no more than these
+support. The method and the baseline are fixed (smg.report.focus): no sentence names a method because it leads.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from smg.evaluation.metrics import METRICS, decimal
+from smg.report.focus import Focus
+from smg.report.paired import Difference
 from smg.report.runs import Run
-from smg.report.table import Cell, StreamTable, enumerated, leaders
+from smg.report.table import Cell, StreamTable
 
-Cells = dict[str, Cell]  # method -> one measure of DSC, for the methods that have a value
 DIGITS = METRICS["dsc"].digits
 
 
@@ -27,70 +29,98 @@ class Verdict:
     new_site_figure: str = ""
 
 
-def verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
-    """Return what the table of a stream shows; the figures are of the method that remembers best."""
-    ranked = {name: table.rows[name] for name in table.ranked}
-    kept, change, new = (
-        {name: row["dsc", m] for name, row in ranked.items() if row["dsc", m].mean is not None}
-        for m in ("BM", "BT", "FM")
-    )
+def verdict(table: StreamTable, runs: Sequence[Run], focus: Focus) -> Verdict:
+    """Return what the table of a stream shows of the focus's method, beside its baseline."""
+    if focus.method not in table.rows:
+        reason = f"{focus.method} has no run on this stream."
+        return Verdict(reason, reason, reason)
+    pair = _Pair(table, focus)
     order, held_out = runs[0].order, runs[0].unseen
-    best = next(iter(_best(kept) or _best(new)), "")
-    sentences = [_summary(kept, change, new, held_out), _caution(kept, new, table), _references(table)]
+    change, new = pair.cell("BT"), pair.cell("FM")
+    sentences = [_summary(pair, held_out), _caution(pair), _references(table)]
     return Verdict(
         summary=" ".join(filter(None, sentences)),
-        forgot=_forgot(change, best, order),
-        new_site=_new_site(new, best, held_out),
-        forgot_figure=_signed(change[best].mean or 0.0) if best in change else "",
-        new_site_figure=f"{_percent(new[best])} DSC" if best in new else "",
+        forgot=_forgot(pair, order),
+        new_site=_new_site(pair, held_out),
+        forgot_figure="" if change is None else _signed_points(change.mean or 0.0),
+        new_site_figure="" if new is None else f"{_percent(new)} DSC",
     )
 
 
-def _best(cells: Cells) -> list[str]:
-    return leaders({name: cell.mean for name, cell in cells.items() if cell.mean is not None}, "dsc")
+@dataclass(frozen=True)
+class _Pair:
+    """The method and the baseline in one table."""
+
+    table: StreamTable
+    focus: Focus
+
+    @property
+    def method(self) -> str:
+        return self.focus.method
+
+    @property
+    def baseline(self) -> str | None:
+        return self.focus.baseline if self.focus.baseline in self.table.rows else None
+
+    def cell(self, measure: str, of_baseline: bool = False) -> Cell | None:
+        """Return a measure of DSC; None where it has no value."""
+        name = self.baseline if of_baseline else self.method
+        cell = None if name is None else self.table.rows[name]["dsc", measure]
+        return cell if cell is not None and cell.mean is not None else None
+
+    def difference(self, measure: str) -> Difference | None:
+        return self.focus.difference(self.table.stream, measure)
+
+    def apart(self, measure: str) -> str:
+        """Return `+1.8 points [+0.3, +3.3]`, the interval where subjects can be paired and anything varies."""
+        ours, theirs, paired = self.cell(measure), self.cell(measure, of_baseline=True), self.difference(measure)
+        if paired is None:
+            assert ours is not None
+            assert theirs is not None
+            return _signed_points((ours.mean or 0.0) - (theirs.mean or 0.0))
+        return _signed_points(paired.mean) + (
+            f" [{_signed(paired.low)}, {_signed(paired.high)}]" if paired.varies else ""
+        )
 
 
-def _summary(kept: Cells, change: Cells, new: Cells, held_out: str | None) -> str:
-    """Return who is best on the learned sites, who is best on the held-out site, and who forgets most."""
-    if not kept:
+def _summary(pair: _Pair, held_out: str | None) -> str:
+    """Return the accuracy on the learned sites and on the held-out one, and how far the baseline is from it."""
+    ours, theirs = pair.cell("BM"), pair.cell("BM", of_baseline=True)
+    if ours is None:
         return "Memory is unknown: not every learned site has a test subject."
-    best, best_new = _best(kept), _best(new)
-    several = len(best) > 1
-    if len(kept) == 1:
-        there = f", and of {_percent(new[best[0]])} on the held-out site {held_out}" if best[0] in new else ""
-        return f"{best[0]} ends with a mean DSC of {_percent(kept[best[0]])} over the learned sites{there}."
-    remember = "remember" if several else "remembers"
-    sentences = [f"{enumerated(best)} {remember} the learned sites best: mean DSC {_percent(kept[best[0]])}."]
-    if new:
-        number = f"{_percent(new[best_new[0]])} on the held-out site {held_out}"
-        if best == best_new:
-            sentences.append(f"{'They are' if several else 'It is'} also best at a new site: {number}.")
-        else:
-            are = "are" if len(best_new) > 1 else "is"
-            sentences.append(f"At a new site, {enumerated(best_new)} {are} best: {number}.")
-        worst = min(change, key=lambda name: change[name].mean or 0.0) if change else ""
-        if worst not in ("", *best) and (change[worst].mean or 0.0) < 0:
-            sentences.append(f"{worst} forgets most: {_points(change[worst].mean)} of DSC.")
-    return " ".join(sentences)
+    new, new_there = pair.cell("FM"), pair.cell("FM", of_baseline=True)
+    if pair.baseline is None or theirs is None:
+        there = "" if new is None else f", and of {_percent(new)} on the held-out site {held_out}"
+        return f"{pair.method} ends with a mean DSC of {_percent(ours)} over the learned sites{there}."
+    sentence = (
+        f"{pair.method} ends with a mean DSC of {_percent(ours)} over the learned sites, {pair.baseline} with "
+        f"{_percent(theirs)}: {pair.apart('BM')}."
+    )
+    if new is None or new_there is None:
+        return sentence
+    return (
+        f"{sentence} On the held-out site {held_out} it reaches {_percent(new)}, {pair.baseline} "
+        f"{_percent(new_there)}: {pair.apart('FM')}."
+    )
 
 
-def _caution(kept: Cells, new: Cells, table: StreamTable) -> str:
-    """Return a warning where a lead may be due to chance."""
-    if max(len(seeds) for seeds in table.seeds.values()) < 2:
-        return "Each method ran with one seed only, so the differences may be due to chance." if len(kept) > 1 else ""
-    leads = [_narrow_lead("on the learned sites", kept), _narrow_lead("at the new site", new)]
-    narrow = "; ".join(filter(None, leads))
-    return f"The lead is smaller than the standard deviation over seeds: {narrow}." if narrow else ""
-
-
-def _narrow_lead(place: str, cells: Cells) -> str:
-    """Return the lead of the first over the second, where it is less than the standard deviation of either."""
-    ranked = sorted(cells, key=lambda name: -(cells[name].mean or 0.0))
-    if len(ranked) < 2 or len(_best(cells)) > 1:
+def _caution(pair: _Pair) -> str:
+    """Return what the intervals are, and which differences may be due to chance."""
+    if pair.baseline is None or pair.cell("BM") is None:
         return ""
-    one, two = cells[ranked[0]], cells[ranked[1]]
-    lead, spread = (one.mean or 0.0) - (two.mean or 0.0), max(one.spread or 0.0, two.spread or 0.0)
-    return f"{ranked[0]} leads {ranked[1]} by {_points(lead)} {place}" if lead < spread else ""
+    found = {place: pair.difference(m) for place, m in (("the learned sites", "BM"), ("the held-out site", "FM"))}
+    known = {place: one for place, one in found.items() if one is not None}
+    if not known or max(one.seeds for one in known.values()) < 2:
+        covered = "; the intervals cover chance among patients only" if known else ""
+        return f"There is one seed only, so differences may be due to chance among runs{covered}."
+    open_ = [place for place, one in known.items() if not one.certain]
+    if len(open_) == len(known):
+        verdict = "No difference is certain"
+    elif open_:
+        verdict = f"The difference on {open_[0]} is not certain"
+    else:
+        verdict = "The differences are certain" if len(known) > 1 else "The difference is certain"
+    return f"{verdict} (95 % intervals, paired over subjects and seeds)."
 
 
 def _references(table: StreamTable) -> str:
@@ -103,35 +133,31 @@ def _references(table: StreamTable) -> str:
     return f"For reference, not ranked: {methods}."
 
 
-def _forgot(change: Cells, best: str, order: Sequence[str]) -> str:
-    """Return what the best method forgot, beside the method that differs most from it."""
+def _forgot(pair: _Pair, order: Sequence[str]) -> str:
+    """Return what the method lost on earlier sites, beside the baseline."""
     if len(order) < 2:
         return "Only one site was learned, so there was nothing to forget."
-    if best not in change:
+    ours, theirs = pair.cell("BT"), pair.cell("BT", of_baseline=True)
+    if ours is None:
         return "Unknown: not every earlier site has a test subject."
     sites = "the earlier sites" if len(order) > 2 else f"site {order[0]}"
-    sentence = f"{best} {_moved(change[best])} of DSC on {sites}"
-    ranked = sorted(change, key=lambda name: change[name].mean or 0.0)
-    if len(ranked) == 1:
+    sentence = f"{pair.method} {_moved(ours)} of DSC on {sites}"
+    if theirs is None:
         return f"{sentence}."
-    if ranked[0] != best:
-        return f"{sentence}; {ranked[0]} {_moved(change[ranked[0]])}."
-    more = ", more than any other method" if (change[best].mean or 0.0) < 0 else ""
-    return f"{sentence}{more}; {ranked[-1]} {_moved(change[ranked[-1]])}."
+    return f"{sentence}; {pair.baseline} {_moved(theirs)}. Difference: {pair.apart('BT')}."
 
 
-def _new_site(new: Cells, best: str, held_out: str | None) -> str:
-    """Return the DSC of the best method on the held-out site, beside another method's."""
+def _new_site(pair: _Pair, held_out: str | None) -> str:
+    """Return the method's DSC on the held-out site, beside the baseline's."""
     if held_out is None:
         return "Unknown: no site was held out; name one with `--unseen`."
-    if best not in new:
+    ours, theirs = pair.cell("FM"), pair.cell("FM", of_baseline=True)
+    if ours is None:
         return f"Unknown: the held-out site {held_out} has no test subject."
-    sentence = f"{best} reaches a DSC of {_percent(new[best])} on site {held_out}, which it has not learned"
-    best_there = _best(new)
-    if best not in best_there:
-        return f"{sentence}; {best_there[0]} is better there: {_percent(new[best_there[0]])}."
-    worst = min(new, key=lambda name: new[name].mean or 0.0)
-    return f"{sentence}; {worst} reaches {_percent(new[worst])}." if worst != best else f"{sentence}."
+    sentence = f"{pair.method} reaches a DSC of {_percent(ours)} on site {held_out}, which it has not learned"
+    if theirs is None:
+        return f"{sentence}."
+    return f"{sentence}; {pair.baseline} {_percent(theirs)}. Difference: {pair.apart('FM')}."
 
 
 def _moved(cell: Cell) -> str:
@@ -142,9 +168,14 @@ def _percent(cell: Cell) -> str:
     return f"{decimal(cell.mean or 0.0, DIGITS)} %"
 
 
-def _signed(mean: float) -> str:
-    sign = "" if float(decimal(mean, DIGITS)) == 0 else "+" if mean > 0 else "−"
-    return f"{sign}{_points(mean)}"
+def _signed(value: float) -> str:
+    sign = "" if float(decimal(value, DIGITS)) == 0 else "+" if value > 0 else "−"
+    return f"{sign}{abs(value):.{DIGITS}f}"
+
+
+def _signed_points(mean: float) -> str:
+    value = _signed(mean)
+    return f"{value} point{'' if value[1:] == '1.0' else 's'}"
 
 
 def _points(mean: float | None) -> str:

@@ -10,6 +10,8 @@ import numpy as np
 from smg.report.collect import Record
 from smg.sites.formats import Array
 
+SAME = 0.001  # range of a score, which is a cosine or a sum of two, within which it cannot tell candidates apart
+
 
 @dataclass(frozen=True)
 class Exemplar:
@@ -44,6 +46,19 @@ def exemplars(rounds: Sequence[Record]) -> list[Exemplar]:
             r, v, h = (selection[score][at] + 0.0 for score in "RVH")  # V of the first site is 0, never -0
             kept.append(Exemplar(record["site"], name, r, v, h, 1 + ranked.index(h), len(ranked)))
     return kept
+
+
+def indistinct(rounds: Sequence[Record]) -> list[str]:
+    """Return a sentence for each round whose deciding score is nearly the same for all its candidates."""
+    sentences = []
+    for name, record in zip(_labels(rounds), rounds, strict=True):
+        selection = record["selection"]
+        score = {"representative": "R", "comprehensive": "H"}.get(selection["policy"])
+        values = selection[score] if score else []
+        if selection["chosen"] and len(values) > 1 and max(values) - min(values) < SAME:
+            between = f"{min(values):.4f} and {max(values):.4f}".replace("-", "−")
+            sentences.append(f"{name}: {score} of all {len(values)} candidates is between {between}")
+    return sentences
 
 
 def feature_map(rounds: Sequence[Record]) -> FeatureMap | None:

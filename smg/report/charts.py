@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from smg.evaluation.metrics import METRICS
+from smg.report.paired import Difference
 from smg.report.style import FAINT, INK, MARKERS, PALETTE, Look
 from smg.report.table import StreamTable
 from smg.sites.formats import Array
@@ -26,13 +27,22 @@ class Curve:
     spreads: tuple[float | None, ...]
 
 
-def legend_below(axis: Any) -> None:
-    """Draw the legend below the axis, in as many columns as fit."""
+def mark(look: Look, *artists: Any) -> None:
+    """Mark what is drawn of a method, so that a reader of the page can highlight it (smg.report.figures)."""
+    for artist in artists:
+        artist.set_gid(f"method-{look.rank}")
+
+
+def legend_below(axis: Any, style: Mapping[str, Look] | None = None) -> None:
+    """Draw the legend below the axis, in as many columns as fit; entries of methods in `style` are marked."""
     handles, labels = axis.get_legend_handles_labels()
     for columns in range(min(5, len(labels)), 0, -1):
         legend = axis.figure.legend(handles, labels, loc="outside lower center", ncols=columns,
                                     columnspacing=1.3, handlelength=2.2, handletextpad=0.5)  # fmt: skip
         if columns == 1 or legend.get_window_extent().width <= axis.figure.bbox.width:
+            for handle, text in zip(legend.legend_handles, legend.get_texts(), strict=True):
+                if style and text.get_text() in style:
+                    mark(style[text.get_text()], handle, text)
             return
         legend.remove()
 
@@ -63,6 +73,35 @@ def draw_measures(axis: Any, table: StreamTable, style: Mapping[str, Look]) -> N
     legend_below(axis)
 
 
+def fill_differences(
+    figure: Any, differences: Sequence[Difference], baseline: str, streams: Mapping[str, str], measures: Sequence[str]
+) -> None:
+    """Draw what each method differs from the baseline by, with 95 % intervals: a column a measure, a mark a stream.
+
+    streams: the title of each stream. Where an interval excludes zero and comes from several seeds, the mark is filled.
+    """
+    methods = list(dict.fromkeys(one.method for one in differences))
+    axes = figure.subplots(1, len(measures), sharey=True, squeeze=False)[0]
+    for axis, measure in zip(axes, measures, strict=True):
+        axis.axvline(0, color=FAINT, lw=1)
+        for place, (stream, title) in enumerate(streams.items()):
+            colour, marker = PALETTE[place % len(PALETTE)][0], MARKERS[place % len(MARKERS)]
+            axis.plot([], [], color=colour, marker=marker, ms=6, ls="none", mfc=colour, label=title)
+            for one in (d for d in differences if (d.stream, d.measure) == (stream, measure)):
+                y = methods.index(one.method) + 0.26 * (place - (len(streams) - 1) / 2)
+                axis.plot([one.low, one.high], [y, y], color=colour, lw=1.6, solid_capstyle="butt")
+                axis.plot(one.mean, y, color=colour, marker=marker, ms=6, mfc=colour if one.certain else "white")
+        axis.set_title(measure)
+        axis.set_xlabel("points of DSC")
+        axis.grid(False, axis="y")
+        axis.set_ylim(len(methods) - 0.5, -0.5)
+    axes[0].set_yticks(
+        range(len(methods)), [name if len(name) <= 20 else f"{name[:12]}…{name[-7:]}" for name in methods]
+    )
+    figure.suptitle(f"minus {baseline}", size=11)
+    legend_below(axes[0])
+
+
 def draw_curves(
     axis: Any, curves: Mapping[str, Curve], style: Mapping[str, Look], order: Sequence[str], legend: bool = True
 ) -> None:
@@ -78,16 +117,17 @@ def draw_curves(
         x = [at + (0 if few else 0.035 * (place - (len(curves) - 1) / 2)) for at in range(len(means))]
         if any(spreads) and few:
             low, high = ([m + sign * s for m, s in zip(means, spreads, strict=True)] for sign in (-1, 1))
-            axis.fill_between(x, low, high, color=look.colour, alpha=0.13, lw=0)
+            mark(look, axis.fill_between(x, low, high, color=look.colour, alpha=0.13, lw=0))
         elif any(spreads):
-            axis.errorbar(x, means, spreads, color=look.colour, fmt="none", elinewidth=0.9, alpha=0.7)
-        axis.plot(x, means, color=look.colour, marker=look.marker, ls=look.dash, label=name)
+            bars = axis.errorbar(x, means, spreads, color=look.colour, fmt="none", elinewidth=0.9, alpha=0.7)
+            mark(look, *bars.get_children())
+        mark(look, *axis.plot(x, means, color=look.colour, marker=look.marker, ls=look.dash, label=name))
     site_ticks(axis, range(len(order)), [order[0], *(f"+ {site}" for site in order[1:])])
     axis.set_xlim(-0.25, len(order) - 0.75)
     axis.set_xlabel("sites learned so far")
     axis.set_ylabel(METRICS["dsc"].head)
     if legend:
-        legend_below(axis)
+        legend_below(axis, style)
 
 
 def fill_matrices(
@@ -135,14 +175,14 @@ def draw_series(
 ) -> None:
     """Draw one line a method over the iterations of all rounds; `rounds` holds (site, first iteration)."""
     for name, (x, y) in series.items():
-        axis.plot(x, y, color=style[name].colour, ls=style[name].dash, lw=1.5, label=name)
+        mark(style[name], *axis.plot(x, y, color=style[name].colour, ls=style[name].dash, lw=1.5, label=name))
     axis.set_ylabel(label)
     for _, start in rounds[1:]:
         axis.axvline(start, color=FAINT, lw=0.8, ls=(0, (2, 2)))
     site_ticks(axis, [start for _, start in rounds], [site for site, _ in rounds], ha="left")
     axis.grid(False, axis="x")
     axis.set_xlabel("site being learned")
-    legend_below(axis)
+    legend_below(axis, style)
 
 
 def draw_times(axis: Any, times: Mapping[str, Sequence[float]], style: Mapping[str, Look]) -> None:

@@ -13,14 +13,26 @@ from typing import NamedTuple
 import numpy as np
 
 from smg.evaluation.metrics import COMPARED
-from smg.report.buffer import Exemplar, exemplars, feature_map
-from smg.report.charts import draw_curves, draw_features, draw_measures, draw_series, draw_times, fill_matrices
+from smg.report.buffer import Exemplar, exemplars, feature_map, indistinct
+from smg.report.charts import (
+    BANDS_AT_MOST,
+    draw_curves,
+    draw_features,
+    draw_measures,
+    draw_series,
+    draw_times,
+    fill_differences,
+    fill_matrices,
+)
 from smg.report.collect import Material, Record, milliseconds_per_step
 from smg.report.figures import Drawn, Figures
+from smg.report.focus import Focus
 from smg.report.matrices import HeatCell, curve_of, heat_rows, limits_of, matrix_of
 from smg.report.objective import QUANTITIES, logged, round_starts
 from smg.report.style import looks
 from smg.report.table import paper_tables
+
+SHOWN = ("BM", "FM")  # measures in the figure of differences
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,16 @@ class FigurePart:
     stream: str = ""
     meaning: str = ""
     has_references: bool = False
+
+
+@dataclass(frozen=True)
+class MethodMark:
+    """A method in the list of those that can be highlighted."""
+
+    name: str
+    rank: int  # its mark in figures
+    colour: int  # its place in the palette
+    is_chosen: bool
 
 
 @dataclass(frozen=True)
@@ -67,6 +89,7 @@ class BufferPart:
     explained: str  # % of the features' variance in the figure
     policy: str
     folder: Path  # of the model
+    indistinct: list[str]  # sites whose candidates the score cannot tell apart
 
 
 def measures_figures(material: Material, figures: Figures) -> list[FigurePart]:
@@ -81,6 +104,31 @@ def measures_figures(material: Material, figures: Figures) -> list[FigurePart]:
         drawn = figures.draw(f"measures-{number}", alt, partial(draw_measures, table=table, style=style), height=360)
         parts.append(FigurePart(material.title(table.stream), drawn, has_references=bool(table.references)))
     return parts
+
+
+def difference_figure(material: Material, focus: Focus, figures: Figures) -> Drawn | None:
+    """Return one figure of what every method differs from the baseline by, on all streams; None with one method."""
+    found = [one for one in focus.differences if one.measure in SHOWN]
+    if focus.baseline is None or not found:
+        return None
+    streams = {stream: material.title(stream) for stream in material.streams}
+    ends = "; ".join(
+        f"{d.method} {d.measure} {d.mean:+.1f} [{d.low:+.1f}, {d.high:+.1f}] on {streams[d.stream]}" for d in found
+    )
+    fill = partial(fill_differences, differences=found, baseline=focus.baseline, streams=streams, measures=SHOWN)
+    methods = len({one.method for one in found})
+    height = 110 + 22 * len(streams) + (18 + 10 * len(streams)) * methods
+    return figures.compose(
+        "differences", f"Each method minus {focus.baseline}, points of DSC: {ends}", fill, 520, height
+    )
+
+
+def method_marks(material: Material, focus: Focus) -> list[MethodMark]:
+    """Return the methods that a reader can highlight; none where there are few enough to tell apart."""
+    if len(material.methods) <= BANDS_AT_MOST:
+        return []
+    chosen = {focus.method, focus.baseline}
+    return [MethodMark(name, look.rank, look.place, name in chosen) for name, look in looks(material.methods).items()]
 
 
 def curve_figures(material: Material, figures: Figures) -> list[FigurePart]:
@@ -156,7 +204,8 @@ def buffer_figures(material: Material, figures: Figures) -> list[BufferPart]:
         drawn = figures.draw(f"features-{slug}", alt, draw, height=340)
         policy = _in_turn(r["selection"]["policy"] for r in source.rounds)
         explained = f"{100 * features.explained:.0f}"
-        parts.append(BufferPart(source.label, slug, drawn, exemplars(source.rounds), explained, policy, source.folder))
+        parts.append(BufferPart(source.label, slug, drawn, exemplars(source.rounds), explained, policy, source.folder,
+                                indistinct(source.rounds)))  # fmt: skip
     return parts
 
 

@@ -78,6 +78,7 @@ def for_page(svg: str, name: str, alt: str) -> str:
     head, rest = svg.split(">", 1)
     box = re.search(r'viewBox="[^"]*"', head)
     assert box
+    rest = re.sub(r' id="method-(\d+)"', r' class="method" data-method="\1"', rest)  # smg.report.charts.mark
     used = set(re.findall(r"#([\w.-]+)[\")]", rest))
     rest = re.sub(r' id="([^"]*)"', lambda m: f' id="{name}-{m[1]}"' if m[1] in used else "", rest)
     rest = re.sub(r'href="#', f'href="#{name}-', rest)

@@ -19,6 +19,7 @@ from smg.report.collect import Material, collect
 from smg.report.configuration import configuration_of
 from smg.report.costs import COLUMNS, written_as
 from smg.report.figures import Figures
+from smg.report.focus import Focus, choose_focus
 from smg.report.style import PALETTE
 from smg.report.table import paper_tables, to_csv, to_latex
 
@@ -43,19 +44,22 @@ def write_report(
     pictures: bool = False,
     data: Path | None = None,
     say: Say = lambda line: None,
+    baseline: str | None = None,
 ) -> Written:
     """Write the page of the runs, benches and models in `paths`, and return where it is.
 
     pictures: put pictures of patients into the page, made from the scans in `data`.
     say: called with a line of progress.
+    baseline: the method that the others are compared with; chosen by smg.report.focus if not given.
     """
     if pictures and data is None:
         raise Misuse("--pictures: the scans are needed, since no run holds them; add --data DIR")
     if data is not None and not data.exists():
         raise SmgError(f"{data}: no such file or folder; give the sites that the runs were made from")
     material = collect(paths)
+    focus = choose_focus(material.runs, baseline)
     figures = Figures(out.with_name(f"{out.stem}_figures"))
-    page = _page(material, figures, paths, data if pictures else None, say)
+    page = _page(material, focus, figures, paths, data if pictures else None, say)
     try:
         with replacing(out) as temporary:
             temporary.write_text(_rendered(page), encoding="utf-8")
@@ -65,7 +69,9 @@ def write_report(
     return Written(out, figures.folder, tuple(figures.names), *counts)
 
 
-def _page(material: Material, figures: Figures, paths: Sequence[Path], data: Path | None, say: Say) -> dict[str, Any]:
+def _page(
+    material: Material, focus: Focus, figures: Figures, paths: Sequence[Path], data: Path | None, say: Say
+) -> dict[str, Any]:
     """Return all that the template shows."""
     tables = paper_tables(material.runs)
     say("drawing figures")
@@ -78,10 +84,14 @@ def _page(material: Material, figures: Figures, paths: Sequence[Path], data: Pat
         "metrics": COMPARED,
         "measures": MEASURES,
         "cost_columns": COLUMNS,
+        "beside": [COLUMNS[n].head for n in sections.BESIDE],
         "cost_table": COSTS,
-        "answers": sections.stream_answers(material),
+        "focus": focus,
+        "answers": sections.stream_answers(material, focus),
         "costs": sections.stream_costs(material),
         "models": sections.model_histories(material),
+        "differences": figure_sections.difference_figure(material, focus, figures),
+        "marks": figure_sections.method_marks(material, focus),
         "measures_figures": figure_sections.measures_figures(material, figures),
         "why_no_pictures": _why_no_pictures(material, data is not None),
         "curves": figure_sections.curve_figures(material, figures),

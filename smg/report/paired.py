@@ -70,7 +70,9 @@ class Difference:
         return self.varies and self.seeds > 1 and (self.low > 0 or self.high < 0)
 
 
-def paired_differences(runs: Sequence[Run], reference: str, draws: int = DRAWS, seed: int = 0) -> list[Difference]:
+def paired_differences(
+    runs: Sequence[Run], reference: str, draws: int = DRAWS, seed: int = 0, metrics: Sequence[str] = tuple(COMPARED)
+) -> list[Difference]:
     """Return the differences of every method to `reference`, on each stream, over the seeds that both have."""
     found = []
     for stream in dict.fromkeys(run.stream for run in runs):
@@ -79,7 +81,7 @@ def paired_differences(runs: Sequence[Run], reference: str, draws: int = DRAWS, 
             seeds = [s for name, s in here if name == method and (reference, s) in here]
             if method == reference or not seeds:
                 continue
-            for metric, entry in COMPARED.items():
+            for metric, entry in ((name, COMPARED[name]) for name in metrics):
                 for measure in MEASURES:
                     pairs = [[values_of(here[name, s], metric, measure) for name in (method, reference)] for s in seeds]
                     strata = [apart(*pair) for pair in pairs]
@@ -112,7 +114,7 @@ def by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
     """Return (round, site) -> subject -> value of the first class; a subject without a value has no entry."""
     table: dict[tuple[str, str], dict[str, float]] = {}
     name = first_class(run.results)
-    for row in run.results["subjects"]:
+    for row in run.results.get("subjects", []):
         value = row["classes"][name].get(metric)
         if value is not None:
             table.setdefault((row["round"], row["site"]), {})[row["subject"]] = value

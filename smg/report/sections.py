@@ -10,10 +10,18 @@ from smg.evaluation.metrics import COMPARED, METRICS, decimal
 from smg.report.answer import Verdict, verdict
 from smg.report.collect import Material, Record
 from smg.report.costs import COLUMNS, cost_tables
+from smg.report.focus import Focus
 from smg.report.matrices import HeatCell, final_row, limits_of, matrix_of
 from smg.report.runs import Run
 from smg.report.table import Cell, StreamTable, cells, paper_tables
 from smg.sites.labels import first_class
+
+# Columns of costs that stand beside the measures, as many as there are measures.
+BESIDE = [
+    n
+    for n, column in enumerate(COLUMNS)
+    if column.head in ("plasticity DSC %", "subjects kept", "MB kept", "seconds a round")
+]
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,7 @@ class MeasureRow:
     is_reference: bool
     seeds: str
     cells: list[PageCell]
+    beside: list[PageCell]  # of BESIDE; empty where no run of the stream stores its costs
 
 
 @dataclass(frozen=True)
@@ -87,21 +96,24 @@ class ModelHistory:
     aside: tuple[Record, ...]  # held, or rolled back
 
 
-def stream_answers(material: Material) -> list[StreamAnswer]:
+def stream_answers(material: Material, focus: Focus) -> list[StreamAnswer]:
     """Return the answer for each stream."""
     answers = []
+    costs = {table.stream: table.rows for table in cost_tables(material.runs)}
     for table in paper_tables(material.runs):
         runs = [run for run in material.runs if run.stream == table.stream]
         answers.append(
             StreamAnswer(
                 title=", ".join(filter(None, [runs[0].stream_title, table.of])),
-                verdict=_verdict(table, runs),
+                verdict=_verdict(table, runs, focus),
                 learned=runs[0].order,
                 held_out=runs[0].sites[len(runs[0].order) :],
                 final=_final(table, runs),
                 measures=[
                     MeasureRow(name, name in table.references, _joined(table.seeds[name]),
-                               [page_cell(cell, digits) for cell, digits in cells(row)])
+                               [page_cell(cell, digits) for cell, digits in cells(row)],
+                               [page_cell(costs[table.stream][name][n], COLUMNS[n].digits) for n in BESIDE]
+                               if table.stream in costs else [])
                     for name, row in table.rows.items()
                 ],
                 seeds=sorted({seed for seeds in table.seeds.values() for seed in seeds}),
@@ -146,16 +158,19 @@ def _final(table: StreamTable, runs: Sequence[Run]) -> list[FinalRow]:
     ]
 
 
-def _verdict(table: StreamTable, runs: Sequence[Run]) -> Verdict:
-    """Return the verdict by the seeds that all ranked methods have."""
-    if table.has_equal_seeds:
-        return verdict(table, runs)
-    if not table.common_seeds:
-        reason = "The methods have no seed in common, so they cannot be compared yet."
+def _verdict(table: StreamTable, runs: Sequence[Run], focus: Focus) -> Verdict:
+    """Return the verdict by the seeds that the method and its baseline have."""
+    pair = [name for name in (focus.method, focus.baseline) if name in table.rows]
+    seeds = [set(table.seeds[str(name)]) for name in pair]
+    if not seeds or all(one == seeds[0] for one in seeds):
+        return verdict(table, runs, focus)
+    common = sorted(set.intersection(*seeds))
+    if not common:
+        reason = f"{focus.method} and {focus.baseline} have no seed in common, so they cannot be compared yet."
         return Verdict(reason, reason, reason)
-    shared = [run for run in runs if run.seed in table.common_seeds]
-    made = verdict(paper_tables(shared)[0], shared)
-    return replace(made, summary=f"By seed {_joined(table.common_seeds)}, which all methods have: {made.summary}")
+    shared = [run for run in runs if run.seed in common]
+    made = verdict(paper_tables(shared)[0], shared, focus)
+    return replace(made, summary=f"By seed {_joined(common)}, which both have: {made.summary}")
 
 
 def _joined(seeds: Iterable[int]) -> str:

@@ -36,6 +36,7 @@ class Look:
     colour: str
     marker: str
     dash: tuple[int, tuple[float, ...]]
+    rank: int = 0  # a number of its own, by which the page finds the method in a figure
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
@@ -45,7 +46,7 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     for place, name in enumerate(ranked):
         turn = place if place < count else kept + (place - count) % (count - kept)  # a fixed colour is used once
         dash = DASHES[(turn + (place >= count)) % len(DASHES)]
-        made[name] = Look(turn, PALETTE[turn][0], MARKERS[place % len(MARKERS)], dash)
+        made[name] = Look(turn, PALETTE[turn][0], MARKERS[place % len(MARKERS)], dash, place)
     return {name: made[name] for name in names}
 
 

@@ -1,11 +1,16 @@
-"""The sentences of the page say what its table shows, and no more."""
+"""The sentences of the page say what its table and its paired differences show, and no more."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from smg.errors import SmgError
 from smg.report.answer import Verdict, verdict
+from smg.report.focus import choose_baseline, choose_focus
 from smg.report.runs import Run
 from smg.report.table import paper_tables
 
@@ -18,79 +23,99 @@ def run(name: str, seed: int, bm: float | None, bt: float | None, fm: float | No
     return Run(Path(name), results | more)
 
 
-def answer(*runs: Run) -> Verdict:
-    return verdict(paper_tables(runs)[0], runs)
+def with_subjects(name: str, seed: int, bm: float, fm: float, spread: float = 0.0) -> Run:
+    """Return a run whose four subjects of every site have these means, apart from a part of their own."""
+    rng, rows = np.random.default_rng([seed, *map(ord, name)]), []
+    for learned in "ABCF":
+        for site in "ABCF":
+            for case in range(4):
+                value = (fm if site == "F" else bm) + spread * rng.normal()
+                rows.append(
+                    {"round": learned, "site": site, "subject": f"{case}", "classes": {"foreground": {"dsc": value}}}
+                )
+    return run(name, seed, bm, 0.0, fm, subjects=rows)
 
 
-def test_one_method_best_on_learned_and_held_out_sites() -> None:
-    found = answer(run("finetune", 0, 0.60, -0.30, 0.70), run("sga+c", 0, 0.80, -0.05, 0.75))
-    assert found.summary.startswith("sga+c remembers the learned sites best: mean DSC 80.0 %.")
-    assert "also best at a new site: 75.0 % on the held-out site F" in found.summary
+def answer(*runs: Run, baseline: str | None = None) -> Verdict:
+    return verdict(paper_tables(runs)[0], runs, choose_focus(runs, baseline))
+
+
+def test_the_headline_is_of_one_method_and_the_baseline_whoever_leads() -> None:
+    runs = [run("finetune", 0, 0.60, -0.30, 0.70), run("jm", 0, 0.82, -0.04, 0.71), run("gem", 0, 0.95, 0.1, 0.95)]
+    found = answer(*runs, run("sga+c", 0, 0.80, -0.05, 0.75))
+    assert found.summary.startswith(
+        "sga+c ends with a mean DSC of 80.0 % over the learned sites, jm with 82.0 %: −2.0 points. "
+        "On the held-out site F it reaches 75.0 %, jm 71.0 %: +4.0 points."
+    )
+    assert "gem" not in found.summary + found.forgot + found.new_site
+    assert found.forgot == (
+        "sga+c lost 5.0 points of DSC on the earlier sites; jm lost 4.0 points. Difference: −1.0 point."
+    )
+    assert (found.forgot_figure, found.new_site_figure) == ("−5.0 points", "75.0 % DSC")
     assert "one seed only" in found.summary
-    assert found.forgot == "sga+c lost 5.0 points of DSC on the earlier sites; finetune lost 30.0 points."
-    assert found.forgot_figure == "−5.0 points"
-    assert found.new_site_figure == "75.0 % DSC"
 
 
-def test_another_method_best_on_the_held_out_site_is_named() -> None:
-    found = answer(run("jm", 0, 0.60, -0.30, 0.79), run("sga+c", 0, 0.80, -0.05, 0.75))
-    assert "At a new site, jm is best: 79.0 %" in found.summary
-    assert found.new_site.endswith("jm is better there: 79.0 %.")
+def test_the_baseline_can_be_chosen_and_must_be_there() -> None:
+    runs = [run("finetune", 0, 0.60, -0.30, 0.70), run("jm", 0, 0.82, -0.04, 0.71), run("pooled", 0, 0.9, 0, 0.8)]
+    assert "finetune with 60.0 %: +22.0 points" in answer(*runs, baseline="finetune").summary
+    assert "pooled with 90.0 %" in answer(*runs, baseline="pooled").summary
+    with pytest.raises(SmgError, match=r"--baseline ewc: no finished run of that method; choose from finetune, jm"):
+        choose_focus(runs, "ewc")
+    assert choose_baseline([]) is None
 
 
-def test_methods_equal_in_the_digits_shown_are_named_together() -> None:
-    even = [run(name, s, 0.8 + tiny, -0.1, 0.7) for s in (0, 1) for name, tiny in (("jm", 0.0), ("sga", 0.0001))]
-    found = answer(*even, *(run("gem", s, 0.6, -0.1, 0.6) for s in (0, 1)))
-    assert found.summary.startswith("jm and sga remember the learned sites best: mean DSC 80.0 %.")
-    assert "They are also best at a new site: 70.0 % on the held-out site F" in found.summary
-    assert "leads" not in found.summary
+def test_which_method_and_baseline_are_named_by_default() -> None:
+    def chosen(*names: str) -> tuple[str, str | None]:
+        focus = choose_focus([run(name, 0, 0.8, -0.1, 0.7) for name in names])
+        return focus.method, focus.baseline
+
+    assert chosen("finetune", "sga+c", "jm", "recommended") == ("recommended", "jm")
+    assert chosen("finetune", "sga+c") == ("sga+c", "finetune")
+    assert chosen("gem", "sga+c") == ("gem", "sga+c")
+    assert chosen("mine", "finetune") == ("mine", "finetune")
+    assert chosen("mine", "yours") == ("yours", "mine")
+    assert chosen("pooled", "mine", "jm") == ("mine", "jm")
+    assert chosen("pooled", "jm") == ("pooled", "jm")
+    assert chosen("mine") == ("mine", None)
 
 
-def test_a_lead_within_the_spread_is_pointed_out() -> None:
-    near = [run("jm", s, 0.78 + 0.04 * s, -0.1, 0.7) for s in (0, 1)]
-    far = [run("jm", s, 0.58 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]
-    ours = [run("sga", s, 0.81 + 0.001 * s, -0.1, 0.7) for s in (0, 1)]
-    summary = answer(*near, *ours).summary
-    assert "smaller than the standard deviation over seeds: sga leads jm by 1.1 points on the learned sites." in summary
-    assert "standard deviation" not in answer(*far, *ours).summary
-
-
-def test_so_is_a_lead_on_the_held_out_site() -> None:
-    ours = [run("sga", s, 0.81, -0.1, 0.7 + 0.04 * s) for s in (0, 1)]
-    near = [run("jm", s, 0.78, -0.1, 0.71) for s in (0, 1)]
-    assert ": sga leads jm by 1.0 point at the new site." in answer(*near, *ours).summary
-    both = [run("gem", s, 0.80 + 0.03 * s, -0.1, 0.5) for s in (0, 1)]
-    leads = "gem leads sga by 0.5 points on the learned sites; sga leads jm by 1.0 point at the new site."
-    assert leads in answer(*both, *near, *ours).summary
+def test_intervals_are_those_of_the_paired_differences_and_chance_is_named() -> None:
+    far = [
+        with_subjects(name, s, bm, fm, 0.005)
+        for s in (0, 1, 2)
+        for name, bm, fm in (("jm", 0.7, 0.7), ("sga", 0.8, 0.6))
+    ]
+    focus = choose_focus(far)
+    (bm,) = [d for d in focus.differences if (d.method, d.measure) == ("sga", "BM")]
+    found = answer(*far).summary
+    assert f"[+{bm.low:.1f}, +{bm.high:.1f}]" in found
+    assert "The differences are certain (95 % intervals, paired over subjects and seeds)." in found
+    near = [with_subjects(name, s, 0.7, 0.7, 0.05) for s in (0, 1, 2) for name in ("jm", "sga")]
+    assert "No difference is certain" in answer(*near).summary
+    one = [with_subjects(name, 0, 0.7, 0.7, 0.05) for name in ("jm", "sga")]
+    assert "one seed only" in answer(*one).summary
+    assert "the intervals cover chance among patients only" in answer(*one).summary
 
 
 def test_reference_methods_are_not_ranked() -> None:
     found = answer(run("pooled", 0, 0.95, 0.0, 0.9), run("sga", 0, 0.8, -0.05, 0.75), run("jm", 0, 0.7, -0.1, 0.6))
-    assert found.summary.startswith("sga remembers the learned sites best")
+    assert found.summary.startswith("sga ends with a mean DSC of 80.0 % over the learned sites, jm with 70.0 %")
     assert found.summary.endswith("not ranked: pooled (keeps every scan) 95.0 %.")
 
 
 def test_without_a_held_out_site_nothing_is_claimed_about_one() -> None:
     found = answer(run("jm", 0, 0.7, -0.1, None), run("sga", 0, 0.8, -0.05, None))
-    assert "new site" not in found.summary
+    assert "held-out" not in found.summary
     assert "--unseen" in found.new_site
 
 
-def test_a_gain_is_called_a_gain() -> None:
+def test_a_single_method_is_compared_with_nothing() -> None:
     found = answer(run("sga", 0, 0.8, 0.02, 0.7))
-    assert "sga gained 2.0 points" in found.forgot
+    assert found.summary == (
+        "sga ends with a mean DSC of 80.0 % over the learned sites, and of 70.0 % on the held-out site F."
+    )
+    assert found.forgot == "sga gained 2.0 points of DSC on the earlier sites."
     assert found.forgot_figure == "+2.0 points"
-
-
-def test_a_method_that_gained_is_not_said_to_have_lost() -> None:
-    found = answer(run("a", 0, 0.8, 0.02, 0.7), run("b", 0, 0.7, 0.005, 0.6), run("c", 0, 0.6, 0.01, 0.6))
-    assert found.forgot == "a gained 2.0 points of DSC on the earlier sites; b gained 0.5 points."
-    assert "forgets most" not in found.summary
-    found = answer(run("a", 0, 0.8, 0.005, 0.7), run("b", 0, 0.7, 0.02, 0.6))
-    assert found.forgot == "a gained 0.5 points of DSC on the earlier sites; b gained 2.0 points."
-    found = answer(run("a", 0, 0.8, -0.03, 0.7), run("b", 0, 0.7, 0.02, 0.6))
-    assert "a lost 3.0 points of DSC on the earlier sites, more than any other" in found.forgot
-    assert "b gained 2.0 points" in found.forgot
 
 
 def test_sites_without_a_test_subject_make_an_answer_unknown() -> None:
@@ -100,3 +125,9 @@ def test_sites_without_a_test_subject_make_an_answer_unknown() -> None:
     held_out = run("jm", 0, 0.8, -0.1, None)
     held_out.results["stream"]["unseen"] = "F"
     assert answer(held_out).new_site.startswith("Unknown: the held-out site F")
+
+
+def test_a_stream_that_the_method_did_not_run_on_says_so() -> None:
+    runs = [run("jm", 0, 0.7, -0.1, 0.6), run("gem", 0, 0.7, -0.1, 0.6)]
+    focus = choose_focus([*runs, run("sga", 1, 0.8, -0.05, 0.7)])
+    assert verdict(paper_tables(runs)[0], runs, focus).summary == "sga has no run on this stream."

@@ -23,7 +23,7 @@ from PIL import Image
 from smg.report.figures import Figures
 from smg.report.page import write_report
 from tests.learner.streams import tiny_stream, write_sites
-from tests.report.benches import make_bench
+from tests.report.benches import CHARACTER, TWO_STREAMS, make_bench
 
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -125,6 +125,19 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield Browser(driver)
     finally:
         driver.quit()
+
+
+@pytest.fixture(scope="module")
+def many_methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report on ten methods, two streams and what they cost."""
+    folder = tmp_path_factory.mktemp("many")
+    methods = (*CHARACTER, "ewc", "mas")
+    bench = make_bench(folder / "bench", methods, TWO_STREAMS, (0, 1), subjects=3, reports=4)
+    for path in bench.rglob("results.json"):
+        results = json.loads(path.read_text())
+        costs = {"replay_subjects": 8, "replay_bytes": 8_100_000, "seconds": dict.fromkeys("ABCDF", 213.0)}
+        path.write_text(json.dumps(results | {"costs": costs}))
+    return write_report([bench], folder / "report.html").page
 
 
 @pytest.fixture(scope="module")
@@ -240,6 +253,34 @@ def test_the_metric_and_the_panel_can_be_chosen(browser: Browser, page: Path) ->
         "const c = document.querySelector('.chooser'); c.selectedIndex = 1; c.dispatchEvent(new Event('change'))"
     )
     assert browser.js(shown) == ["a-b-c-d-f-jm"]
+
+
+def test_a_click_highlights_a_method_and_greys_the_others(browser: Browser, many_methods: Path) -> None:
+    browser.open(many_methods)
+    chart = "#curves .chart"
+    lit = f"return [...new Set([...document.querySelectorAll('{chart} .method.chosen')].map(m => m.dataset.method))]"
+    box = "document.querySelectorAll('[data-highlight]')"
+    names = f"return [...{box}].filter(b => b.checked).map(b => b.parentElement.textContent.trim())"
+    assert browser.js(names) == ["jm", "sga+c"]
+    assert len(browser.js(lit)) == 2
+    faint = f"return getComputedStyle(document.querySelector('{chart} .method:not(.chosen)')).opacity"
+    assert float(browser.js(faint)) < 0.5
+    browser.click("[data-highlight='3']")
+    assert "3" in browser.js(lit)
+    line = f"document.querySelector('{chart} .method[data-method=\"4\"] path')"
+    browser.js(f"{line}.dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+    assert "4" in browser.js(lit)
+    assert len(browser.js(names)) == 4
+    browser.js(f"for (const b of {box}) if (b.checked) b.click()")
+    assert browser.js(f"return document.querySelectorAll('{chart}.choosing').length") == 0
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_ten_methods_fit_every_screen(browser: Browser, many_methods: Path, width: int) -> None:
+    browser.open(many_methods, width)
+    browser.js("for (const d of document.querySelectorAll('details')) d.open = true")
+    assert browser.js("return document.documentElement.scrollWidth") <= width
+    assert browser.axe() == []
 
 
 @pytest.mark.parametrize(("name", "begins"), [("latex", r"\begin{tabular}"), ("csv", "stream,method,metric")])

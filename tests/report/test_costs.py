@@ -72,10 +72,10 @@ def test_costs_in_every_form(bench: Path, tmp_path: Path) -> None:
     markdown = written_as("md", runs)
     (row,) = [line for line in markdown.splitlines() if line.startswith("| sga+c |")]
     assert row.endswith(
-        "| 8 ± 0 | 3.0 ± 0.0 | 0.0 ± 0.0 | 1.50 ± 0.00 | 21 ± 1 |"
+        "| 8 ± 0 | 3.00 ± 0.00 | 0.0 ± 0.0 | 1.50 ± 0.00 | 21 ± 1 |"
     )  # without the round of the held-out site
     assert all(cost.formula in markdown for cost in COSTS.values())
-    assert r"$8 \pm 0$ & $3.0 \pm 0.0$" in written_as("tex", runs)
+    assert r"$8 \pm 0$ & $3.00 \pm 0.00$" in written_as("tex", runs)
     assert "A B C D | F,sga+c,cost,subjects kept,8.0000,0.0000,2\n" in written_as("csv", runs)
     page = write_report([bench], tmp_path / "report.html").page.read_text()
     assert "What each method costs and gives" in page

@@ -17,9 +17,10 @@ from smg.report.charts import legend_below, site_ticks
 from smg.report.figures import HEIGHT, WIDTH, Figures, for_page
 from smg.report.objective import round_starts
 from smg.report.page import embedded, write_report
-from smg.report.runs import Run
+from smg.report.paired import paired_differences
+from smg.report.runs import Run, find_runs
 from smg.report.subjects import failures
-from tests.report.benches import make_bench, make_run
+from tests.report.benches import CHARACTER, TWO_STREAMS, make_bench, make_run
 
 VOID = {"meta", "br", "img", "input", "link", "hr", "use", "path"}
 
@@ -94,7 +95,7 @@ def test_the_answer_comes_first_in_the_paper_s_form(whole: tuple[Path, Path]) ->
     mean = 100 * sum(r["measures"]["dsc"]["BM"] for r in results) / 2
     answer = between(page, "answer", "glance")
     assert f"<b>{mean:.1f}</b>" in answer
-    assert "sga+c remembers the learned sites best" in answer
+    assert f"sga+c ends with a mean DSC of {mean:.1f}\u00a0% over the learned sites, finetune with" in answer
     assert "a[T][unseen] - a[T+1][unseen], over its test part" in answer  # the formula, on hover and below
     assert page.index("Did it forget?") < page.index("Does it work at a new site?") < page.index('id="answer"')
     verdicts = page.split('class="verdicts"')[1].split("</header>")[0]
@@ -290,14 +291,16 @@ def test_methods_with_different_seeds_are_compared_by_those_they_share(tmp_path:
     make_run(bench / "A-E/finetune/seed-3", "finetune", ("A", "B", "C", "D"), "F", 3, 2, 3)
     page = write_report([bench], tmp_path / "report.html").page.read_text()
     answer = between(page, "answer", "glance")
-    assert "By seed 0, 1, which all methods have: sga+c remembers the learned sites best" in answer
+    assert "By seed 0, 1, which both have: sga+c ends with a mean DSC of" in answer
     assert "finetune <small>seed 0, 1, 3</small>" in answer
     assert "The methods have different seeds" in answer
     assert 'best"' not in answer
     shutil.rmtree(bench / "A-E/finetune/seed-0")
     shutil.rmtree(bench / "A-E/finetune/seed-1")
     page = write_report([bench], tmp_path / "report.html").page.read_text()
-    assert "no seed in common, so they cannot be compared yet" in between(page, "answer", "glance")
+    assert "sga+c and finetune have no seed in common, so they cannot be compared yet" in between(
+        page, "answer", "glance"
+    )
 
 
 def test_a_method_with_different_settings_on_two_streams_is_listed_twice(tmp_path: Path) -> None:
@@ -325,3 +328,63 @@ def test_a_subject_of_several_classes_is_one_subject() -> None:
     results = {"name": "jm", "stream": {"order": ["A", "B"], "unseen": None}, "subjects": rows}
     (counted,) = failures([Run(Path(), results)])
     assert (counted.subjects, counted.empty, counted.poor) == (3, 1, 2)
+
+
+@pytest.mark.usefixtures("no_files")
+def test_one_figure_has_the_differences_of_all_methods_on_all_streams(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("finetune", "jm", "sga+c"), TWO_STREAMS, (0, 1), subjects=2, reports=3)
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    section = between(page, "differences", "glance")
+    assert "Differences to jm" in section
+    assert section.count("<svg") == 1
+    found = paired_differences(find_runs([bench]), "jm", metrics=("dsc",))
+    for one in found:
+        if one.measure in ("BM", "FM"):
+            assert f"{one.method} {one.measure} {one.mean:+.1f} [{one.low:+.1f}, {one.high:+.1f}] on " in section
+    other = write_report([bench], tmp_path / "other.html", baseline="finetune").page.read_text()
+    assert "Differences to finetune" in between(other, "differences", "glance")
+    assert "The headline is about sga+c, with finetune as its baseline" in other
+    alone = make_bench(tmp_path / "alone", ("jm",), seeds=(0,), subjects=2, reports=3)
+    assert 'id="differences"' not in write_report([alone], tmp_path / "alone.html").page.read_text()
+
+
+@pytest.mark.usefixtures("no_files")
+def test_with_many_methods_two_are_highlighted_and_with_few_none(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", tuple(CHARACTER), seeds=(0, 1), subjects=2, reports=3)
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    chosen = re.findall(r'data-highlight="(\d+)" checked><span[^>]*></span>([^<]+)<', page)
+    assert [name for _, name in chosen] == ["jm", "sga+c"]
+    curves = between(page, "curves", "matrices")
+    assert {rank for rank, _ in chosen} < set(re.findall(r'data-method="(\d+)"', curves))
+    assert len(set(re.findall(r'data-method="(\d+)"', curves))) == len(CHARACTER)
+    few = make_bench(tmp_path / "few", ("jm", "sga+c"), seeds=(0,), subjects=2, reports=3)
+    assert "data-highlight=" not in write_report([few], tmp_path / "few.html").page.read_text()
+
+
+@pytest.mark.usefixtures("no_files")
+def test_what_a_method_gives_and_costs_stands_beside_its_measures(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("jm", "sga+c"), seeds=(0,), subjects=2, reports=3)
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    assert "gives and costs" not in page  # these runs store none
+    for path in bench.rglob("results.json"):
+        results = json.loads(path.read_text())
+        costs = {"replay_subjects": 8, "replay_bytes": 81_000, "seconds": dict.fromkeys("ABCDF", 21.0)}
+        path.write_text(json.dumps(results | {"costs": costs}))
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    row = between(page, "measures", "differences").split('<th scope="row">sga+c')[1].split("</tr>")[0]
+    assert re.findall(r"<td[^>]*>([^<]+)</td>", row)[-4:] == ["–", "8", "0.08", "21"]
+
+
+@pytest.mark.usefixtures("no_files")
+def test_scores_that_cannot_tell_candidates_apart_are_named(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("sga+c",), seeds=(0,), subjects=2, reports=3)
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    assert "cannot tell candidates apart" not in page
+    path = next(bench.rglob("001/round.json"))
+    record = json.loads(path.read_text())
+    count = len(record["selection"]["H"])
+    record["selection"]["H"] = [0.9998 + 0.0001 * n / (count - 1) for n in range(count)]
+    path.write_text(json.dumps(record))
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    assert f"A: H of all {count} candidates is between 0.9998 and 0.9999. So close together" in page
+    assert page.count("candidates is between") == 1

@@ -39,6 +39,27 @@ for (const chooser of $$(".chooser")) {
   show(); // a browser may restore another choice when the page is reopened
 }
 
+// --- curves: highlight some methods, and grey the others --------------------------------------------------------
+const boxes = $$("[data-highlight]");
+if (boxes.length) {
+  const charts = $$("#curves .chart, #objective .chart").filter((chart) => $(".method", chart));
+  const highlight = () => {
+    const chosen = new Set(boxes.filter((box) => box.checked).map((box) => box.dataset.highlight));
+    for (const chart of charts) {
+      chart.classList.toggle("choosing", chosen.size > 0); // with none chosen, all are in colour
+      for (const part of $$(".method", chart)) part.classList.toggle("chosen", chosen.has(part.dataset.method));
+    }
+  };
+  for (const box of boxes) box.addEventListener("change", highlight);
+  for (const chart of charts) {
+    chart.addEventListener("click", (event) => {
+      const part = event.target.closest(".method"), box = part && boxes.find((one) => one.dataset.highlight === part.dataset.method);
+      if (box) { box.checked = !box.checked; highlight(); }
+    });
+  }
+  highlight();
+}
+
 // --- every subject: sort, search, one page at a time --------------------------------------------------------------
 const subjectTable = (data) => {
   const WORDS = data.words.length, PAGE = 25;
