@@ -16,7 +16,7 @@ from smg.cli.demo import demo
 from smg.cli.export import card, export
 from smg.cli.job import one_voice, processes, together
 from smg.cli.list_settings import settings
-from smg.cli.options import with_loudness
+from smg.cli.options import with_limit, with_loudness
 from smg.cli.plan import plan
 from smg.cli.predict import predict
 from smg.cli.report import report
@@ -39,20 +39,20 @@ app = typer.Typer(
     help="Learn to segment at one hospital after another, without forgetting, and work at the next one too.",
 )
 app.command()(with_loudness(demo))
-app.command()(with_loudness(plan))
-app.command()(with_loudness(together(model.learn)))
-app.command()(with_loudness(model.evaluate))
-app.command()(with_loudness(predict))
+app.command()(with_loudness(with_limit(plan)))
+app.command()(with_loudness(with_limit(together(model.learn))))
+app.command()(with_loudness(with_limit(model.evaluate)))
+app.command()(with_loudness(with_limit(predict)))
 app.command()(with_loudness(export))
 app.command()(with_loudness(serve))
 app.command()(with_loudness(card))
 app.command()(with_loudness(past.history))
 app.command()(with_loudness(past.rollback))
 app.command()(with_loudness(past.accept))
-app.command()(with_loudness(together(runs.run)))
-app.command()(with_loudness(bench))
+app.command()(with_loudness(with_limit(together(runs.run))))
+app.command()(with_loudness(with_limit(bench)))
 app.command()(with_loudness(watch))
-app.command()(with_loudness(report))
+app.command()(with_loudness(with_limit(report)))
 app.command()(with_loudness(settings))
 app.command("trust")(with_loudness(trust_code))
 app.add_typer(past.replay, name="replay")

@@ -23,6 +23,7 @@ from smg.cli.options import (
     TrustCode,
     ending_in,
     methods_by_prefix,
+    model_first,
     worded,
 )
 from smg.cli.past import mean_dsc
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
     from smg.federation.peers import Peers
     from smg.learner.config import LearnerConfig
     from smg.learner.learner import Learner
+    from smg.prepare.cache import Prepared
     from smg.sites.site import Site
     from smg.sites.split import Split
 
-FEW = 3  # with fewer subjects some part is empty
+FEW = 4  # with fewer subjects nothing that is measured says much
 HELD = 3  # exit code of a round that made an earlier site worse
 MINUTES = 60.0  # of a round, if the model is planned
 
@@ -105,6 +107,9 @@ def learn(
     other_preparation: Annotated[
         bool, typer.Option("--other-preparation", help="Allow a preparation of scans that differs from earlier rounds.")
     ] = False,
+    few: Annotated[
+        bool, typer.Option("--few", help="Learn a site of a single subject, on which nothing can be tested.")
+    ] = False,
     leave_out: LeaveOut = False,
     trust_code: TrustCode = False,
     federation: Annotated[
@@ -135,13 +140,17 @@ def learn(
         raise Misuse(f"--tolerance {tolerance:g}: not a tolerance; give points of DSC, zero or more")
     from smg.sites.layouts import find_sites
 
+    model_first(model, [data], "smg learn MODEL SITE")
+    if not data.exists() and model.is_dir() and not (model / "model.json").exists():
+        raise Misuse(f"{data}: no such site, while {model} exists; give the model first: smg learn MODEL SITE")
     found = _site(data, site, called).with_roi(roi or [])
     held_out = {name: one.with_roi(roi or []) for name, one in find_sites(guard).items()} if guard else None
     parts = _split(found, split)
     given = _given(method, iterations, configs, labels, settings)
     planned_for = None if configs or start else minutes or MINUTES
+    _refuse_few(found, len(found.subjects), parts, few)
     with hospitals_of(federation, model, absent, patience) as peers:
-        learner = _learner(model, given, other_preparation, found, leave_out, planned_for, start)
+        learner = _learner(model, given, other_preparation, found, parts, leave_out, again, few, planned_for, start)
         detail(f"settings: {learner.config.model_dump_json()}")
         if peers:
             _greet(peers, learner, found, rate)
@@ -201,6 +210,7 @@ def evaluate(
     """
     from smg.learner.learner import Learner
 
+    model_first(model, data, "smg evaluate MODEL SITE...")
     if part not in ("train", "validation", "test", "all"):
         raise Misuse(f"--part {part}: no such part; give train, validation, test or all")
     if as_csv:
@@ -231,7 +241,10 @@ def _learner(
     given: list[dict[str, Any]],
     other: bool,
     site: Site,
+    split: Split | None,
     leave_out: bool,
+    again: bool,
+    few: bool,
     minutes: float | None,
     start: str | None,
 ) -> Learner:
@@ -249,7 +262,8 @@ def _learner(
             raise SmgError(f"{model}: --from {start} is for a new model, and one is there; give another folder")
         own = opened.config.model_dump(mode="json")
         learner = Learner(model, configuration(own, *given), other)
-        _prepare(site, learner.config, leave_out)
+        learner.refuse_to_learn(site.name, again)
+        _prepare(site, learner.config, split, leave_out, few)
         return learner
     if model.exists() and not (model.is_dir() and Store(model).abandoned):
         raise SmgError(f"{model}: exists and is not a model; give a new folder")
@@ -262,7 +276,7 @@ def _learner(
     config = configuration(*([origin.settings] if origin else []), *given).with_channels(site.channels)
     if origin:
         origin.check(config.network)
-    _prepare(site, config, leave_out)
+    _prepare(site, config, split, leave_out, few)
     learner = Learner.create(model, config, origin)
     if plan:
         learner.store.keep_plan(plan.as_file())
@@ -312,24 +326,50 @@ def _given(
     return [*layers, worded(iterations, words)]
 
 
-def prepare(site: Site, config: LearnerConfig, leave_out: bool) -> int:
-    """Prepare a site into the cache, list what is left out, and return the number of subjects prepared."""
+def prepare(site: Site, config: LearnerConfig, leave_out: bool) -> list[Prepared]:
+    """Prepare a site into the cache, and say what is left out and what is unusual."""
     from smg.prepare.site import prepare_site
+    from smg.sites.check import unlike_others
 
     with progress(f"preparing {site.name}", len(site.subjects)) as advance:
         prepared = prepare_site(site, config.preparation, leave_out, progress=advance)
     whole = {subject.case for subject in site.subjects} | {fault.subject for fault in site.faults}
     if left := sorted(whole - {p.subject.case for p in prepared}):
         say(f"left out: {', '.join(left)}; run `smg sites check` for the reasons")
-    return len(prepared)
+    values = sorted({value for one in prepared for value in one.values})
+    if config.preparation.labels.classes is None and len(values) > 1:
+        listed = ", ".join(f"{value:g}" for value in values[:6]) + ", ..." * (len(values) > 6)
+        say(f"{site.name}: its masks have the values {listed}: all are one class, --labels NAME=VALUE keeps them apart")
+    if unusual := unlike_others([(one.subject, one.shape) for one in prepared]):
+        cases = ", ".join(one.subject for one in unusual[:3]) + ", ..." * (len(unusual) > 3)
+        say(f"{site.name}: {len(unusual)} unusual masks ({cases}); `smg sites show` draws them first")
+    return prepared
 
 
-def _prepare(site: Site, config: LearnerConfig, leave_out: bool) -> None:
+def _prepare(site: Site, config: LearnerConfig, split: Split | None, leave_out: bool, few: bool) -> None:
     """Prepare a site to be learned, with a warning if it has very few subjects."""
-    count = prepare(site, config, leave_out)
+    from smg.sites.split import sizes
+
+    count = len(prepare(site, config, leave_out))
+    _refuse_few(site, count, split, few)
     if count < FEW:
-        few = f"{count} subject{'s' * (count != 1)}"
-        say(f"{site.name} has {few}: it is learned, but some part (train, validation or test) has no subject")
+        parts = split.items() if split else sizes(count).items()
+        of = ", ".join(f"{n if isinstance(n, int) else len(n)} {part}" for part, n in parts)
+        say(f"{site.name} has {_counted(count)} ({of}): what so few measure is mostly chance; 10 or more are usual")
+
+
+def _refuse_few(site: Site, count: int, split: Split | None, few: bool) -> None:
+    """Refuse a site with no subject to train on, or with none to test on unless `few`."""
+    if not count or (split is not None and not split["train"]):
+        part = "train part of the split" if count else "site"
+        why = f": {site.faults[0]}" if site.faults and not count else ""
+        raise SmgError(f"site {site.name}: the {part} has no subject{why}; `smg sites check` lists what is found")
+    if count == 1 and split is None and not few:
+        raise SmgError(f"site {site.name}: has 1 subject, so that none is left to test on; add scans, or give --few")
+
+
+def _counted(count: int) -> str:
+    return f"{count} subject{'s' * (count != 1)}"
 
 
 def _sites(paths: list[Path], names: list[str]) -> list[Site]:

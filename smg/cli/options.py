@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -120,12 +120,35 @@ def parse_codes(words: list[str]) -> dict[str, str]:
     return {name: code for name, _, code in parts}
 
 
+def model_first(model: Path, others: Iterable[str | Path], usage: str) -> None:
+    """Refuse arguments in the wrong order: a model that is none before a folder that is one."""
+    if (model / "model.json").exists():
+        return
+    found = next((other for other in others if (Path(other) / "model.json").is_file()), None)
+    if found is not None:
+        raise Misuse(f"{model} is not a model, and {found} is one; give the model first: {usage}")
+
+
+def with_limit(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with `--limit`, the largest scan to read."""
+    option = typer.Option(
+        metavar="GIB", help="Largest scan to read, in GiB after unpacking. [default: SMG_LIMIT, or 2]"
+    )
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, limit: float | None, **options: Any) -> None:
+        from smg.sites.limits import limited_to
+
+        with limited_to(limit):
+            command(*args, **options)
+
+    return _with_options(command, wrapped, {"limit": (Annotated[float | None, option], None)})
+
+
 def with_loudness(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with `--quiet` and `--verbose` added to its options."""
-    added = {
-        "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")],
-        "verbose": Annotated[bool, typer.Option("--verbose", "-v", help="Print details, and the traceback of errors.")],
-    }
+    quiet_option = typer.Option("--quiet", "-q", help="Print only results and errors.")
+    verbose_option = typer.Option("--verbose", "-v", help="Print details, and the traceback of errors.")
 
     @functools.wraps(command)
     def wrapped(*args: Any, quiet: bool, verbose: bool, **options: Any) -> None:
@@ -135,8 +158,17 @@ def with_loudness(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:  # typer would end without a message
             raise Stopped("stopped; what was finished before is kept") from None
 
+    added = {"quiet": (Annotated[bool, quiet_option], False), "verbose": (Annotated[bool, verbose_option], False)}
+    return _with_options(command, wrapped, added)
+
+
+def _with_options(
+    command: Callable[..., None], wrapped: Callable[..., None], added: dict[str, tuple[Any, Any]]
+) -> Callable[..., None]:
+    """Give `wrapped` the options of the command and those added: {name: (annotation, default)}."""
     own = inspect.signature(command, eval_str=True)
-    more = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=t) for n, t in added.items()]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    more = [inspect.Parameter(name, keyword, default=value, annotation=kind) for name, (kind, value) in added.items()]
     wrapped.__signature__ = own.replace(parameters=[*own.parameters.values(), *more])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {n: p.annotation for n, p in wrapped.__signature__.parameters.items()}  # type: ignore[attr-defined]
     return wrapped

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Codes, Json, Model, TrustCode, parse_codes
+from smg.cli.options import Codes, Json, Model, TrustCode, model_first, parse_codes
 from smg.cli.terminal import say
 from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
@@ -52,6 +52,7 @@ def predict(
     from smg.learner.outputs import SUFFIXES, MaskWriter, check_target
     from smg.sites.scans import apart_from_masks, chosen_series, find_scans, group_channels, mask_files
 
+    model_first(model, scans, "smg predict MODEL SCAN...")
     if out.exists() and not out.is_dir():
         raise Misuse(f"--out {out}: is a file; give a folder")
     for form in forms or []:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from smg.cli.options import LabelWords, Roi, ending_in, with_loudness
+from smg.cli.options import LabelWords, Roi, ending_in, with_limit, with_loudness
 from smg.cli.terminal import progress
-from smg.errors import Misuse, SmgError
+from smg.errors import SmgError
 from smg.report.text import print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and draw sites.")
@@ -38,22 +37,21 @@ def synth(
 
 @app.command(epilog="Example: `smg sites check data/prostate`")
 @with_loudness
+@with_limit
 def check(
     data: Data,
     labels: LabelWords = None,
     roi: Roi = None,
-    limit: Annotated[float, typer.Option(help="Largest scan to read, in GiB after unpacking.", min=0)] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Check every subject of every site and list what is found and what is wrong. Exit code 1 if anything is."""
-    if not math.isfinite(limit):
-        raise Misuse(f"--limit {limit:g}: not a size; give a number of GiB")
-    if not run_check(data, labels or [], limit, as_json, roi or []):
+    if not run_check(data, labels or [], as_json, roi or []):
         raise typer.Exit(1)
 
 
 @app.command(epilog="Example: `smg sites show data/prostate --out sites.png`")
 @with_loudness
+@with_limit
 def show(
     data: Data,
     out: Annotated[Path, typer.Option(help="Picture to write: .png, .pdf or .svg.")] = Path("sites.png"),
@@ -79,9 +77,9 @@ def show(
     roi: Roi = None,
     seed: Annotated[int, typer.Option(help="With --augment: seed of the augmentation.", min=0)] = 0,
 ) -> None:
-    """Draw one row per site: some subjects with the mask's contour on the middle slice."""
+    """Draw one row per site: subjects with the mask's contour on the middle slice, unusual masks first and framed."""
     from smg.prepare.options import Preparation
-    from smg.report.sites import augmented_tiles, draw_sites, plain_tiles
+    from smg.report.sites import augmented_tiles, draw_sites, outlying, plain_tiles
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
 
@@ -94,7 +92,10 @@ def show(
         options = Preparation(size=size, spacing=spacing, field=view, labels=parsed)
         draw_sites(sites, out, augmented_tiles(augment, options, subjects - 1, seed), 1)
     else:
-        draw_sites(sites, out, plain_tiles(parsed), subjects)
+        unlike = {site.name: outlying(site, parsed) for site in sites}
+        draw_sites(sites, out, plain_tiles(parsed), subjects, {n: [o.subject for o in os] for n, os in unlike.items()})
+        for one in (one for ones in unlike.values() for one in ones[:subjects]):
+            print(f"{one.site} {one.subject}, in a frame: {one.reason}")
     print(f"Drawn: {out}")
 
 
@@ -116,7 +117,7 @@ def make_phantoms(
         write_phantom_sites(out, seed, progress=advance, letters=letters, subjects=limit, channels=channels)
 
 
-def run_check(data: Path, label_words: list[str], limit: float, as_json: bool, roi: Sequence[str] = ()) -> bool:
+def run_check(data: Path, label_words: list[str], as_json: bool, roi: Sequence[str] = ()) -> bool:
     """Check the sites, print the result, and return whether there is no fault."""
     from smg.sites.check import check_sites
     from smg.sites.labels import Labels
@@ -125,12 +126,12 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool, r
     labels = Labels.parse(label_words)
     sites = {name: site.with_roi(roi) for name, site in find_sites(data).items()}
     with progress("checking", sum(len(site.subjects) for site in sites.values())) as advance:
-        result = check_sites(sites.values(), labels, int(limit * 2**30), advance)
+        result = check_sites(sites.values(), labels, progress=advance)
     if as_json:
         print_json(result.as_json())
         return not result.faults
     several = any(len(facts.channels) > 1 for facts in result.sites.values())
-    columns = ("subjects", "slices", "foreground", "size", "spacing in mm", "intensity", "faults")
+    columns = ("subjects", "slices", "foreground", "size", "spacing in mm", "intensity", "mask values", "faults")
     rows = [
         (
             name,
@@ -141,6 +142,7 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool, r
             _span(facts.size),
             _span(facts.spacing),
             _span([[v] for v in facts.intensity], between=".."),
+            ", ".join(sorted(facts.mask_values, key=float)[:6]) + ", ..." * (len(facts.mask_values) > 6),
             str(sum(fault.site == name for fault in result.faults)),
         )
         for name, facts in result.sites.items()
@@ -150,11 +152,15 @@ def run_check(data: Path, label_words: list[str], limit: float, as_json: bool, r
         if facts.structures:
             listed = ", ".join(f"{found} ({count} of {facts.subjects})" for found, count in facts.structures.items())
             print(f"{name}: structures in its masks: {listed}")
-    for fault in result.faults:
+        if labels.classes is None and len(facts.mask_values) > 1:
+            counts = ", ".join(f"{v} ({facts.mask_values[v]} of {facts.subjects})" for v in facts.mask_values)
+            print(f"{name}: values in its masks: {counts}; all are one class, --labels NAME=VALUE keeps them apart")
+    for fault in result.faults + result.outliers:
         print(f"{fault.site} {fault.subject}: {fault}")
     subjects = sum(facts.subjects for facts in result.sites.values())
     faults = len(result.faults)
-    print(f"{len(rows)} sites, {subjects} subjects, {faults or 'no'} fault{'s' * (faults != 1)}")
+    unusual = f", {len(result.outliers)} unusual masks (`smg sites show` draws them)" if result.outliers else ""
+    print(f"{len(rows)} sites, {subjects} subjects, {faults or 'no'} fault{'s' * (faults != 1)}{unusual}")
     return not result.faults
 
 

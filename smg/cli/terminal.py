@@ -102,7 +102,8 @@ class ProgressLine:
         clear()
         cut = Column(no_wrap=True, overflow="ellipsis")
         texts = TextColumn("{task.description}", markup=False, table_column=cut)
-        self.bar = Progress(BarColumn(BAR_COLUMNS), texts, console=_console(), refresh_per_second=5)
+        bar = BarColumn(BAR_COLUMNS, table_column=Column(min_width=BAR_COLUMNS))  # a long text would take its place
+        self.bar = Progress(bar, texts, console=_console(), refresh_per_second=5)
         self.bar.add_task(text, total=total, completed=done)
         self.bar.start()
         _drawn = self

@@ -115,9 +115,8 @@ class Learner(Lineage):
             settled = self._settle()
             if settled is not None and (record := self.store.read_round(settled))["site"] == site.name:
                 return record
+            self._refuse_learned(site.name, again)
             prepared = prepare_site(site, self.config.preparation, leave_out)
-            if site.name in self.sites and not again:
-                raise SmgError(self._refusal(site.name, prepared))
             prepared = self._new_scans(site, prepared, leave_out)
             split = split or self._split(site.keep({p.subject.case for p in prepared}))
             parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
@@ -144,6 +143,28 @@ class Learner(Lineage):
             meet()
             self.model = self.store.read()
             return self.store.read_round(number)
+
+    def refuse_to_learn(self, site: str, again: bool = False) -> None:
+        """Raise, before any scan is read, if the model is in use, has learned the site, or has begun another round."""
+        with self._alone():
+            self.model = self.store.read()
+            found = self.store.resume()
+            if found is None:
+                self._refuse_learned(site, again)
+                return
+            about = found[1]
+            if about["round"] not in [entry["round"] for entry in self.model["rounds"]]:
+                self._refuse_learned(site, again)
+                self._refuse_others(site, about)
+            elif about["site"] != site:  # a round was learned, and only its end is missing: `learn` returns it
+                self._refuse_learned(site, again)
+
+    def _refuse_learned(self, site: str, again: bool) -> None:
+        if site in self.sites and not again:
+            raise SmgError(
+                f"site {site} was learned before (round {self._round_of(site)}); --again learns it again, "
+                "--as NAME learns another hospital's scans under another name"
+            )
 
     def never_trained_on(self, sites: Mapping[str, Site]) -> dict[str, list[Prepared]]:
         """Prepare held-out scans of learned sites; those that a round trained on are left out."""
@@ -265,15 +286,15 @@ class Learner(Lineage):
         if say:
             say(f"going on at iteration {about['iteration']} of {self.config.iterations}")
 
-    def _refuse_others(self, site: str, about: dict[str, Any], key: dict[str, str]) -> None:
-        """A checkpoint that was made from anything else than this round is."""
+    def _refuse_others(self, site: str, about: dict[str, Any], key: dict[str, str] | None = None) -> None:
+        """Refuse a checkpoint that was made from anything else than this round is; without a key, by its site."""
         progress, then = self.store.folder / "progress", about["key"]
         under_way = f"{self.store.folder}: a round on site {about['site']} is under way there"
         if not isinstance(then, dict):
             raise SmgError(
                 f"{under_way}, begun by an older smg that did not say with what; give it up: delete {progress}"
             )
-        differs = [name for name in key | then if key.get(name) != then.get(name)]
+        differs = [name for name in key | then if key.get(name) != then.get(name)] if key is not None else []
         if about["site"] != site or differs:
             what = f", with {' and '.join(differs)}" if about["site"] == site else ""
             raise SmgError(f"{under_way}{what}; go on with it as it was begun, or give it up: delete {progress}")

@@ -191,18 +191,6 @@ class Lineage:
             return fold_site(site, self.config.seed, self.config.folds)
         return split_site(site, self.config.seed, before)
 
-    def _refusal(self, site: str, prepared: list[Prepared]) -> str:
-        """Of a site learned before; where not one scan is, it may be another hospital whose folder has that name."""
-        number = self._round_of(site)
-        rounds = [entry["round"] for entry in self.rounds() if entry["site"] == site]
-        known = {scan for n in rounds for scan in self.store.read_round(n).get("scans", [])}
-        if known and known.isdisjoint(one for scan in prepared for one in scan_hashes(scan)):
-            return (
-                f"site {site} was learned before (round {number}), and from other scans: --as NAME learns them as "
-                f"another site, --again as new ones of {site}"
-            )
-        return f"site {site} was learned before (round {number}); --again learns it again"
-
     def _new_scans(self, site: Site, prepared: list[Prepared], leave_out: bool) -> list[Prepared]:
         """Without those that were learned at another site: they would be tested on as if they were new."""
         elsewhere = [entry for entry in self.rounds() if entry["site"] != site.name]

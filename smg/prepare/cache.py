@@ -17,13 +17,14 @@ from smg.errors import SmgError
 from smg.files import make_private, placing, safetensors_header
 from smg.prepare.grid import Grid
 from smg.sites.formats import Array
+from smg.sites.outliers import MaskShape
 from smg.sites.site import Subject
 from smg.sites.volume import source_files
 
 if TYPE_CHECKING:
     import torch
 
-FORMAT = 5  # of an entry; raise it when entries change, and each is made again
+FORMAT = 6  # of an entry; raise it when entries change, and each is made again
 _PRIVATE: set[Path] = set()  # folders that this process has made private
 _VERIFIED: dict[Path, tuple[int, int, int]] = {}  # entries whose hash this process has found right: their identity
 
@@ -78,6 +79,8 @@ class Prepared:
     content: str  # hash of the scan's voxels as they are stored
     turned: str = ""  # hash of the voxels as axial slices
     needed: float = 0.0  # mm: the smallest central field that holds all its foreground
+    values: tuple[float, ...] = ()  # in its mask, but for those of the background
+    shape: MaskShape | None = None  # of its mask
     outputs: torch.Tensor | None = None  # [slices, classes, rows, columns] float16: the network's, of some exemplars
 
 
@@ -90,6 +93,8 @@ def write_entry(
     content: str,
     turned: str = "",
     needed: float = 0.0,
+    values: tuple[float, ...] = (),
+    shape: MaskShape | None = None,
 ) -> None:
     """Write a prepared subject, whole or not at all; one that another run has written meanwhile stays.
 
@@ -108,6 +113,8 @@ def write_entry(
         "needed": needed,
         "content": content,
         "turned": turned,
+        "values": list(values),
+        "mask_shape": shape.as_json() if shape else None,
     }
     about["sha256"] = _digest(about, images, labels)
     with placing(path, is_good=lambda there: open_entry(there, subject) is not None) as temporary:
@@ -131,8 +138,10 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         way = {key: _as_made(about[key]) for key in ("size", "spacing", "field")}
         grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), **way)
         foreground = tuple(about["foreground"])
-        return Prepared(subject, images, labels, foreground, grid, about["content"], about["turned"], about["needed"])
-    except (OSError, ValueError, KeyError, RuntimeError):
+        described = about["mask_shape"] and MaskShape.from_json(about["mask_shape"])
+        more = about["content"], about["turned"], about["needed"], tuple(about["values"]), described
+        return Prepared(subject, images, labels, foreground, grid, *more)
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):
         return None
 
 

@@ -147,7 +147,8 @@ def _make(path: Path, subject: Subject, found: Examined, options: Preparation) -
     images, grid = prepare_scan(found.images, options)
     labels, needed = grid.classes(found.classes), grid.field_of(found.classes)
     try:
-        write_entry(path, subject, images, labels, grid, found.content, found.turned, needed)
+        more = found.content, found.turned, needed, found.values, found.shape
+        write_entry(path, subject, images, labels, grid, *more)
     except OSError as error:
         raise SmgError(
             f"{path.parent}: prepared scans cannot be written there: {error.strerror}; set SMG_CACHE to another folder"

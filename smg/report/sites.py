@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,16 @@ from smg.errors import SmgError
 from smg.files import replacing
 from smg.prepare.options import Preparation
 from smg.prepare.site import prepare_scan
-from smg.sites.check import on_all_cores
+from smg.sites.check import on_all_cores, unlike_others
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
 from smg.sites.masks import read_subject_mask
-from smg.sites.site import Site, Subject
+from smg.sites.outliers import MaskShape
+from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import read_volume, same_grid
 
 CONTOURS = ("#ffb000", "#00c2ff", "#ff5ca8", "#7ee081")  # distinct to colour-blind readers, and on grey
+FRAME = "#ff4d4d"  # around masks that are unlike the others of their site
 Tile = tuple[Array, Array, float]  # image, class indices, height of a pixel over its width
 Draw = Callable[[Subject], list[Tile]]
 
@@ -77,15 +79,38 @@ def middle_slice(classes: Array) -> int:
     return int(inside[len(inside) // 2]) if len(inside) else len(classes) // 2
 
 
-def draw_sites(sites: Iterable[Site], out: Path, draw: Draw, subjects: int) -> None:
-    """Write the picture in the format of the file's suffix: PNG, PDF, SVG, or another that matplotlib writes."""
+def outlying(site: Site, labels: Labels) -> list[Fault]:
+    """Return the masks of a site that are unlike its others, the farthest first; one that cannot be read is none."""
+
+    def describe(subject: Subject) -> tuple[Subject, MaskShape | None]:
+        try:
+            mask = read_subject_mask(subject)
+        except SmgError:
+            return subject, None
+        return subject, MaskShape.of(labels.index(mask.axial()), mask.axial_spacing)
+
+    return unlike_others(list(on_all_cores(describe, site.subjects)))
+
+
+def draw_sites(
+    sites: Iterable[Site], out: Path, draw: Draw, subjects: int, first: Mapping[str, Sequence[str]] | None = None
+) -> None:
+    """Write the picture in the format of the file's suffix: PNG, PDF, SVG, or another that matplotlib writes.
+
+    `first` lists cases of each site that are drawn before the others, in a frame.
+    """
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
 
     rows = []
     for site in sites:
-        spread = np.linspace(0, len(site.subjects) - 1, min(subjects, len(site.subjects)))
-        chosen = [site.subjects[round(place)] for place in spread]
-        rows.append((site, [tile for tiles in on_all_cores(draw, chosen) for tile in tiles]))
+        named = (first or {}).get(site.name, ())
+        framed = [s for case in named for s in site.subjects if s.case == case][:subjects]
+        others = [subject for subject in site.subjects if subject not in framed]
+        spread = np.linspace(0, len(others) - 1, min(subjects - len(framed), len(others)))
+        chosen = framed + [others[round(place)] for place in spread]
+        tiles = [(tile, s in framed) for s, ts in zip(chosen, on_all_cores(draw, chosen), strict=True) for tile in ts]
+        rows.append((site, tiles))
     columns = max(len(tiles) for _, tiles in rows)
     figure = Figure(figsize=(1.9 * columns + 0.5, 1.95 * len(rows) + 0.1), facecolor="black")
     figure.set_layout_engine("constrained", w_pad=0.02, h_pad=0.02, wspace=0, hspace=0)
@@ -93,8 +118,10 @@ def draw_sites(sites: Iterable[Site], out: Path, draw: Draw, subjects: int) -> N
     for axis in axes.flat:
         axis.set_axis_off()
     for (site, tiles), line in zip(rows, axes, strict=True):
-        for axis, tile in zip(line, tiles, strict=False):
+        for axis, (tile, is_framed) in zip(line, tiles, strict=False):
             _draw_tile(axis, *tile)
+            if is_framed:
+                axis.add_patch(Rectangle((0, 0), 1, 1, transform=axis.transAxes, fill=False, color=FRAME, linewidth=3))
         label = f"{site.name}\n{len(site.subjects)} subjects"
         line[0].text(-0.06, 0.5, label, color="white", rotation=90, ha="right", va="center", fontsize=9,
                      transform=line[0].transAxes, linespacing=1.4)  # fmt: skip

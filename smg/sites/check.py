@@ -15,8 +15,9 @@ import numpy as np
 from smg.cores import cores
 from smg.errors import SmgError
 from smg.sites.formats import Array
-from smg.sites.labels import Labels
+from smg.sites.labels import Labels, present
 from smg.sites.masks import read_subject_mask, structures_of
+from smg.sites.outliers import MaskShape, outliers
 from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import Volume, read_volume, same_grid
 
@@ -24,6 +25,7 @@ One = TypeVar("One")
 Other = TypeVar("Other")
 Span = list[list[float]]
 
+FEW_VALUES, MOST_VALUES = 16, 256  # different values of a file that may be a mask, and that can still be one
 LARGEST, SMALLEST = 1e15, 1e-15  # of voxels: in single precision the sum of their squares must exist
 
 
@@ -37,6 +39,8 @@ class Examined:
     mask: Volume | None = None
     structures: tuple[str, ...] = ()  # names in the mask, where it is a SEG or RTSTRUCT
     classes: Array | None = None  # the mask as class indices
+    values: tuple[float, ...] = ()  # in the mask, but for those of the background
+    shape: MaskShape | None = None  # of the foreground, seen as axial slices
     content: str = ""  # a hash of the voxels of all channels as they are stored
     turned: str = ""  # a hash that is the same in any orientation of storage
     faults: list[Fault] = field(default_factory=list)
@@ -77,7 +81,12 @@ def examine(
         found.images = [channel for channel in channels if channel is not None]
         found.content, found.turned = stored(found.images), turned(found.images)
     if found.mask is not None:
-        found.classes = labels.index(found.mask.array)
+        found.classes, there = labels.index(found.mask.array), present(found.mask.array)
+        if reason := _no_mask(there, found.image):
+            fault(subject.mask, reason)
+            return found
+        found.values = tuple(float(v) for v in there if v not in labels.background)
+        found.shape = MaskShape.of(found.mask.orientation.axial(found.classes), found.mask.axial_spacing)
         if unexpected := labels.unexpected(found.mask.array, label_values):
             values = ", ".join(f"{v:g}" for v in unexpected[:5])
             advice = "give them to a class or the background" if labels.classes else "correct the mask"
@@ -88,6 +97,20 @@ def examine(
         if reason := same_grid(found.image, found.mask):
             fault(subject.mask, f"image and mask grids differ: {reason}; resample the mask to the grid of its image")
     return found
+
+
+def _no_mask(values: Array, image: Volume | None) -> str | None:
+    """Return why a file with these values is no mask, or None."""
+    if len(values) <= FEW_VALUES:
+        return None
+    if image is not None and len(in_image := present(image.array)) <= FEW_VALUES:
+        return (
+            f"image and mask look swapped: the mask has {len(values):,} different values and the image "
+            f"{len(in_image)}; exchange the two files"
+        )
+    if len(values) > MOST_VALUES:
+        return f"has {len(values):,} different values, as an image has; give the scan's mask"
+    return None
 
 
 def stored(images: Sequence[Volume]) -> str:
@@ -154,6 +177,7 @@ class SiteFacts:
     spacing: Span = field(default_factory=list)  # mm between columns, rows, slices: smallest, largest
     intensity: list[float] = field(default_factory=list)  # the smallest and the largest voxel of all channels
     structures: dict[str, int] = field(default_factory=dict)  # names in SEG and RTSTRUCT masks -> how many have it
+    mask_values: dict[str, int] = field(default_factory=dict)  # foreground values -> how many masks have it
 
     def add(self, images: Sequence[Volume], mask: Array) -> None:
         """Add a subject: its channels, and its mask as axial slices of class indices."""
@@ -182,10 +206,14 @@ class Check:
 
     sites: dict[str, SiteFacts]
     faults: list[Fault]
+    outliers: list[Fault] = field(default_factory=list)  # no faults: masks that someone should look at
 
     def as_json(self) -> dict[str, object]:
-        """Return the facts and faults as plain dictionaries."""
-        return {"sites": {n: asdict(f) for n, f in self.sites.items()}, "faults": [asdict(f) for f in self.faults]}
+        """Return the facts, faults and outliers as plain dictionaries."""
+        listed = {"faults": self.faults, "outliers": self.outliers}
+        return {"sites": {n: asdict(f) for n, f in self.sites.items()}} | {
+            name: [asdict(one) for one in ones] for name, ones in listed.items()
+        }
 
 
 def check_sites(
@@ -200,6 +228,7 @@ def check_sites(
     check = Check(facts, [fault for site in sites for fault in site.faults])
     values = {site.name: site.label_values for site in sites}
     scans: list[tuple[Subject, str, str]] = []
+    shapes: dict[str, list[tuple[Subject, MaskShape | None]]] = {site.name: [] for site in sites}
 
     def facts_of(subject: Subject) -> Examined:
         return examine(subject, labels, limit, values[subject.site])
@@ -208,6 +237,10 @@ def check_sites(
         if found.image is not None and found.classes is not None and found.image.array.shape == found.classes.shape:
             mask = found.image.orientation.axial(found.classes)
             check.sites[found.subject.site].add(found.images or [found.image], mask)
+        shapes[found.subject.site].append((found.subject, found.shape))
+        for value in found.values:
+            word, of = f"{value:g}", facts[found.subject.site].mask_values
+            of[word] = 1 + of.get(word, 0)
         for name in found.structures:
             check.sites[found.subject.site].structures[name] = 1 + facts[found.subject.site].structures.get(name, 0)
         scans.append((found.subject, found.content, found.turned))
@@ -215,7 +248,15 @@ def check_sites(
         if progress:
             progress(found.subject.site)
     check.faults += doubled(scans)
+    for described in shapes.values():
+        check.outliers += unlike_others(described)
     return check
+
+
+def unlike_others(described: Sequence[tuple[Subject, MaskShape | None]]) -> list[Fault]:
+    """Return the masks of one site that are unlike the others, each with the reason; the farthest first."""
+    found = [(described[one.subject][0], one.reason) for one in outliers([shape for _, shape in described])]
+    return [Fault(s.site, s.case, str(s.mask), f"{reason}; look at it") for s, reason in found]
 
 
 def on_all_cores(do: Callable[[One], Other], items: Iterable[One]) -> Iterator[Other]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from smg import patience
+from smg.dicom.files import has_mark
 from smg.dicom.masks import mask_structures, read_mask
 from smg.dicom.series import is_series, read_series
 from smg.errors import SmgError
@@ -31,7 +32,7 @@ def read_header(path: Path) -> Header:
             raise SmgError("no such file; correct the path")
         elif not path.is_file():
             raise SmgError("not a regular file; give a scan's file or folder")
-        elif dicom.is_dicom_file(path):
+        elif dicom.is_dicom_file(path) or (scan_suffix(path) is None and has_mark(path)):
             raise SmgError("one DICOM file, not a scan; give the folder that holds all files of its series")
         elif (suffix := scan_suffix(path)) is None:
             raise SmgError(f"not a scan: its name ends in none of {' '.join(SUFFIXES)}; convert or rename it")

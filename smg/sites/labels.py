@@ -102,7 +102,7 @@ class Labels(BaseModel):
         If any non-zero value is foreground, these are the values that are not whole numbers >= 0, or, where the data
         set's own description lists its values (`known`), all others.
         """
-        values = _present(mask)
+        values = present(mask)
         if self.classes is not None:
             known = frozenset(self.background).union(*self.classes.values())
         if known is not None:
@@ -120,8 +120,8 @@ def _values(words: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words.split(","))
 
 
-def _present(mask: Array) -> Array:
-    """Return the values in a mask. Testing each small number takes a tenth of the time of `np.unique`'s sort."""
+def present(mask: Array) -> Array:
+    """Return the values in a mask, in order; testing each small number takes a tenth of the time of `np.unique`."""
     if mask.dtype.kind in "iu" and mask.min(initial=0) >= 0 and mask.max(initial=0) < 16:
         return np.array([value for value in range(int(mask.max(initial=0)) + 1) if (mask == value).any()])
     return np.unique(mask)

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -38,6 +39,7 @@ from smg.sites.volume import is_scan, scan_suffix
 
 Item = TypeVar("Item")
 
+FORMATS = "NIfTI, MetaImage, NRRD or DICOM series"
 MASK = re.compile("_segmentation$", re.IGNORECASE)
 Named = tuple[str, Path]  # a case, and a file of it
 Channels = Mapping[str, str]  # key in the files (`0001`, `image2`) -> name, in order
@@ -64,9 +66,11 @@ def find_sites(path: Path, aliases: Aliases | None = None) -> dict[str, Site]:
             raise SmgError(f"{path}: no such file or folder; correct the path")
     except OSError as error:
         raise SmgError(f"{error.filename or path}: {error.strerror}") from None
+    if not sites and path.is_file():
+        raise SmgError(f"{path}: lists no scan; add a row for each subject")
     if not sites:
         raise SmgError(
-            f"{path}: no site found: a site is a folder of scans with masks NAME_segmentation, "
+            f"{path}: no site found{_other_files(path)}: a site is a folder of scans with masks NAME_segmentation, "
             "with images/ and labels/, or with imagesTr/ and labelsTr/; give such a folder, or one that holds some"
         )
     by_name: dict[str, Site] = {}
@@ -88,6 +92,24 @@ def _in_folder(path: Path, aliases: Aliases | None) -> list[Site]:
 
 
 def _from_folder(folder: Path, aliases: Aliases | None) -> Site | None:
+    """Return the site in this folder, or None if it is none; folders of images without a scan are a fault."""
+    site = _paired(folder, aliases)
+    if site is None or site.subjects or site.faults:
+        return site
+    images = folder / ("imagesTr" if (folder / "imagesTr").is_dir() else "images")
+    reason = f"no scan in this folder{_other_files(images)}; convert them to {FORMATS}"
+    return replace(site, faults=(Fault(site.name, "-", str(images), reason),))
+
+
+def _other_files(folder: Path) -> str:
+    """Return in words which files a folder holds that are no scans, as ` (12 .png files)`; empty if there is none."""
+    there = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    kinds = Counter(path.suffix.lower() or "unnamed" for path in there)
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(3))
+    return f" ({listed} file{'s' * (len(there) != 1)})" if there else ""
+
+
+def _paired(folder: Path, aliases: Aliases | None) -> Site | None:
     """Return the site in this folder, or None if there is no scan in it."""
     name = canonical(Path(os.path.abspath(folder)).name, aliases)  # the name of a link, not of its target
     if (folder / "imagesTr").is_dir():
@@ -102,7 +124,11 @@ def _from_folder(folder: Path, aliases: Aliases | None) -> Site | None:
     if not scans:
         return None
     masks = [(MASK.sub("", case), file) for case, file in scans if MASK.search(case)]
-    return _pair(name, _one_channel(scan for scan in scans if not MASK.search(scan[0])), masks)
+    images = [scan for scan in scans if not MASK.search(scan[0])]
+    imaged = {case for case, _ in images}
+    slices = [(case, folder / f"{case}{DICOM}") for case, _ in masks if case not in imaged]
+    images += [(case, file) for case, file in slices if is_mask_file(file)]  # reading it says what it is
+    return _pair(name, _one_channel(images), masks)
 
 
 def _named_as_nnunet(scans: list[Named], masks: list[Named]) -> bool:

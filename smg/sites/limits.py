@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from smg.errors import Misuse, SmgError
 
@@ -17,10 +19,20 @@ def scan_limit() -> int:
     return parse_limit(word, VARIABLE) if word else LIMIT
 
 
-def set_limit(gib: float) -> None:
-    """Set the limit for this process and those that it starts."""
-    parse_limit(str(gib), "--limit")
-    os.environ[VARIABLE] = str(gib)
+@contextmanager
+def limited_to(gib: float | None) -> Iterator[None]:
+    """Set the limit in the block, for this process and those that it starts; None leaves it as it is."""
+    before = os.environ.get(VARIABLE)
+    if gib is not None:
+        parse_limit(f"{gib:g}", "--limit")
+        os.environ[VARIABLE] = str(gib)
+    try:
+        yield
+    finally:
+        if gib is not None:
+            os.environ.pop(VARIABLE)
+            if before is not None:
+                os.environ[VARIABLE] = before
 
 
 def parse_limit(word: str, name: str) -> int:
@@ -40,5 +52,5 @@ def check_size(size: int, limit: int, what: str = "decompresses to") -> None:
         enough = math.ceil(size / 2**30)
         raise SmgError(
             f"{what} {size / 2**30:.1f} GiB, over the limit of {limit / 2**30:.1f} GiB; "
-            f"crop or resample the scan, or allow it with --limit {enough}"
+            f"crop or resample the scan, or allow it with --limit {enough} (or {VARIABLE}={enough})"
         )

@@ -116,7 +116,7 @@ def test_a_csv_of_paths(tmp_path: Path) -> None:
     with pytest.raises(SmgError, match=r"hospital.csv: line 2 has no mask; fill in the cell"):
         find_sites(table)
     table.write_text("image,mask\n")
-    with pytest.raises(SmgError, match=r"hospital.csv: no site found"):
+    with pytest.raises(SmgError, match=r"hospital.csv: lists no scan"):
         find_sites(table)
 
 
