@@ -26,8 +26,9 @@ from smg.allocator import keep_freed_memory
 from smg.errors import SmgError
 from smg.gradients.compiled import compiled, told_of_compiler
 from smg.gradients.flat import flatten, pieces, trainable
+from smg.gradients.sharing import Part, couples_rows, rows_stay_apart, share_of, shared_parts
 from smg.networks.loss import Loss, Outputs, dice_ce, name_of
-from smg.prepare.batches import Batch
+from smg.prepare.batches import Batch, Row
 from smg.prepare.slices import Samples
 from smg.randomness import digest
 
@@ -98,6 +99,7 @@ class Oracle:
     micro_batch: int | None = None  # rows that fit in memory at once; more are done in turns, as by as many processes
     precision: Precision = "float32"  # of the passes, on a GPU; Θ and gradients stay as they are
     compile: bool = False  # the passes' kernels fused by torch.compile; Hessian products stay as they are
+    share: bool = False  # pass rows that questions at one Θ have in common once; other last bits
     place: tuple[int, ...] = (0, 0, 0)  # (seed, round, iteration): what dropout draws from
     answers: list[Answer] = field(default_factory=list)
     products: list[tuple[str, Tensor]] = field(default_factory=list)  # with the Hessian, and of which batch
@@ -113,6 +115,8 @@ class Oracle:
             keep_freed_memory()
         self.network.train()
         self._forward = compiled(self.network) if self.compile else self.network
+        self._shares = self.share and not couples_rows(self.network)
+        self._is_probed = False  # whether rows were seen to stay apart
         # Looked up once: to go through the modules again in every pass would cost it two per cent on a small network.
         self._own, self._buffers = trainable(self.network), dict(self.network.named_buffers())
         self._tied = len(list(self.network.named_parameters(remove_duplicate=False))) > len(
@@ -132,7 +136,56 @@ class Oracle:
         return self._agreed(torch.zeros_like(theta) if total is None else total, value, _label(batch, loss), theta)
 
     def several(self, asked: Sequence[Asked]) -> list[Tensor]:
-        return [self(*one) for one in asked]
+        whole = [(one[0], one[1], one[2] if len(one) == 3 else None) for one in asked]
+        at_one_theta: dict[int, list[int]] = {}
+        for number, (theta, _, _) in enumerate(whole):
+            at_one_theta.setdefault(id(theta), []).append(number)
+        gradients: dict[int, tuple[Tensor, Tensor]] = {}  # and losses, of this process's rows
+        for numbers in at_one_theta.values() if self._shares else ():
+            parts = shared_parts([whole[number][1:] for number in numbers])
+            if parts and self._rows_stay_apart(whole[numbers[0]][1]):
+                found = self._shared(whole[numbers[0]][0], [whole[number][1:] for number in numbers], parts)
+                gradients |= dict(zip(numbers, found, strict=True))
+        return [
+            self._agreed(*gradients[number], _label(batch, loss), theta)
+            if number in gradients
+            else self(theta, batch, loss)
+            for number, (theta, batch, loss) in enumerate(whole)
+        ]
+
+    def _rows_stay_apart(self, batch: Batch) -> bool:
+        """Return whether to share at all: a network of a user's own is looked at when rows first come."""
+        if not self._is_probed:
+            images = batch.load().images.to(self.theta.device, self.theta.dtype)
+            self._shares, self._is_probed = rows_stay_apart(self.network, images), True
+        return self._shares
+
+    def _shared(
+        self, theta: Tensor, asked: Sequence[tuple[Batch, Loss | None]], parts: Sequence[Part]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Return each question's gradient and loss over this process's rows, each row passed once."""
+        leaves, sums = self._leaves(theta), [theta.new_zeros(len(theta)) for _ in asked]
+        values = [theta.new_zeros(()) for _ in asked]
+        rank, size = _rank_and_size()
+        for part in share_of(parts, rank, size):
+            losses = {id(asked[number][1]): asked[number][1] for number in part.of}
+            for start in range(0, len(part.rows), self.micro_batch or len(part.rows)):
+                rows = part.rows[start : start + (self.micro_batch or len(part.rows))]
+                given = self._padded(rows)
+                samples = asked[0][0].iteration.load(given)
+                found = self._losses(self._forward, leaves, samples, 0, theta is not self.theta, list(losses.values()))
+                for left, (key, each) in zip(range(len(losses))[::-1], zip(losses, found, strict=True), strict=True):
+                    value = each[: len(rows)].sum()
+                    gradient = _gradient(value, leaves, retain_graph=left > 0)
+                    for number in part.of:
+                        if id(asked[number][1]) == key:
+                            sums[number].add_(gradient, alpha=1 / len(asked[number][0]))
+                            values[number] += value.detach() / len(asked[number][0])
+        return list(zip(sums, values, strict=True))
+
+    def _padded(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+        """Return a part's rows as a compiled pass takes them: one row, of which kernels would be made anew, as two."""
+        return rows * 2 if self.compile and len(rows) == 1 else rows
 
     def linear(
         self, theta: Tensor, batch: Batch, loss: Loss | None = None
@@ -160,8 +213,7 @@ class Oracle:
 
     def _turns(self, batch: Batch) -> Iterator[tuple[Samples, int, float]]:
         """This process's rows, as many at a time as fit: the first one's number, the weight in the mean over all."""
-        size = distributed.get_world_size() if distributed.is_initialized() else 1
-        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        rank, size = _rank_and_size()
         mine = range(rank * len(batch) // size, (rank + 1) * len(batch) // size)
         for start in range(mine.start, mine.stop, self.micro_batch or max(len(mine), 1)):
             stop = min(start + (self.micro_batch or len(mine)), mine.stop)
@@ -186,6 +238,18 @@ class Oracle:
         loss: Loss | None,
     ) -> Tensor:
         """The mean loss over the samples, as a function of Θ."""
+        return self._losses(forward, leaves, samples, first, virtual, [loss])[0].mean()
+
+    def _losses(
+        self,
+        forward: nn.Module,
+        leaves: dict[str, Tensor],
+        samples: Samples,
+        first: int,
+        virtual: bool,
+        losses: Sequence[Loss | None],
+    ) -> list[Tensor]:
+        """Each loss of each sample, as functions of Θ, from one forward pass."""
         images = samples.images.to(self.theta.device, self.theta.dtype, non_blocking=True)
         labels = samples.labels.to(self.theta.device, non_blocking=True)
 
@@ -194,13 +258,16 @@ class Oracle:
                 return self._logits(forward, self._pieces(theta), images, first, virtual=True)
 
         logits = self._logits(forward, leaves, images, first, virtual)
-        values = (loss or self.loss)(Outputs(logits, labels, other, self._stored(samples)))
-        if values.shape != labels.shape[:1]:
+        outputs = Outputs(logits, labels, other, self._stored(samples))
+        return [self._checked((loss or self.loss)(outputs), len(labels), loss or self.loss) for loss in losses]
+
+    def _checked(self, values: Tensor, count: int, loss: Loss) -> Tensor:
+        if values.shape != (count,):
             raise SmgError(
-                f"loss {name_of(loss or self.loss)}: gives a tensor of shape {list(values.shape)} for "
-                f"{len(labels)} samples; give one value for each"
+                f"loss {name_of(loss)}: gives a tensor of shape {list(values.shape)} for {count} samples; give one "
+                "value for each"
             )
-        return values.mean()
+        return values
 
     def _stored(self, samples: Samples) -> Tensor | None:
         return None if samples.outputs is None else samples.outputs.to(self.theta.device, self.theta.dtype)
@@ -211,6 +278,8 @@ class Oracle:
         """The network's outputs; those of any Θ in one pass draw the same, so that equal Θ give equal outputs."""
         half = torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16")
         with self._drawing(first), half, told_of_compiler() if self.compile else contextlib.nullcontext():
+            if self.compile and self._shares and forward is not self.network and len(images) > 1:
+                torch._dynamo.mark_dynamic(images, 0)  # else kernels would be made for every size of a part
             if not virtual:
                 logits: Tensor = forward(images)
                 return logits
@@ -250,6 +319,11 @@ class Oracle:
                 with torch.cuda.device(device):
                     torch.cuda.manual_seed(seed)
             yield
+
+
+def _rank_and_size() -> tuple[int, int]:
+    """This process's number, and how many answer together."""
+    return (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
 
 
 def _label(batch: Batch, loss: Loss | None) -> str:

@@ -113,6 +113,9 @@ class LearnerConfig(BaseModel):
         description="what a class is in DICOM, as SCT:41216001:Prostate; unset, by the class's name",
     )
     compile: bool = Field(False, description="fuse the passes' kernels by torch.compile; needs a C++ compiler")
+    share: bool = Field(
+        False, description="pass slices once that a method asks for twice at the same weights; changes rounding"
+    )
 
     @model_validator(mode="before")
     @classmethod

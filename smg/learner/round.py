@@ -40,6 +40,7 @@ def this_process(network: nn.Module, config: LearnerConfig) -> GradientSource:
         micro_batch=config.micro_batch,
         precision=config.precision,
         compile=config.compile,
+        share=config.share,
     )
 
 

@@ -202,6 +202,7 @@ def _training(minutes: float, cost: Cost, base: Tree) -> list[Setting]:
         Setting("batch", 5, "slices of the incoming site, and as many replayed: the paper's"),
         Setting("select", base.get("select", "average"), "the mean of the second half's weights closes a round"),
         Setting("validate_every", max(1, iterations // 4), "a curve of four points a round"),
+        Setting("share", True, "slices that the method asks for twice are passed once: the same but for rounding"),
         Setting("optimiser.rate", 2e-3, "the rate of the trials on real sites, since it falls"),
         Setting("optimiser.schedule", "cosine", "to zero at the round's end"),
     ]

@@ -67,6 +67,7 @@ CASES = [(name, {"method": name} | MORE.get(name, {})) for name in (*METHODS, "s
     ("windows", WINDOWS),
     ("style", STYLE),
     ("merged", MERGED),
+    ("shared", {"method": "sga", "share": True, "batch": 4}),
 ]
 
 

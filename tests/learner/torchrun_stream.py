@@ -8,7 +8,6 @@ import torch.distributed as distributed
 from tests.learner.streams import tiny_stream
 
 distributed.init_process_group("gloo")
-tiny_stream(Path(sys.argv[1]), method="sga", memory="style", merge=0.6, iterations=int(sys.argv[3])).run(
-    Path(sys.argv[2])
-)
+settings = {"method": "sga", "memory": "style", "merge": 0.6, "share": True, "iterations": int(sys.argv[3])}
+tiny_stream(Path(sys.argv[1]), **settings).run(Path(sys.argv[2]))
 distributed.destroy_process_group()

@@ -30,10 +30,11 @@ PAPER = ("finetune", "jm", "gem", "c-meta", "g-meta", "isgm", "sga", "sga-direct
 REMEMBERING = ("ewc", "mas", "lwf")
 NAMES = (*PAPER, *REMEMBERING, "a-gem", "der++")
 STYLED = ("styled finetune", "styled jm", "styled sga", "styled lwf")
+SHARED = ("shared sga", "shared lwf")  # rows that are asked for twice are passed once
 
 
-def small_oracle() -> Oracle:
-    return Oracle(build_network(NetworkConfig(width=4, depth=1), 0))
+def small_oracle(share: bool = False) -> Oracle:
+    return Oracle(build_network(NetworkConfig(width=4, depth=1), 0), share=share)
 
 
 def train(method: Method, steps: int = 3, ours: Oracle | None = None, **more: object) -> torch.Tensor:
@@ -274,9 +275,9 @@ def test_every_method_with_every_policy_over_three_rounds(name: str, policy: str
 def _trained(name: str) -> torch.Tensor:
     torch.set_num_threads(1)
     styles = Styles([amplitudes(subject(20).images, 4)]) if name in STYLED else None
-    name = name.removeprefix("styled ")
+    share, name = name in SHARED, name.removeprefix("styled ").removeprefix("shared ")
     method = find_method(name, inner="adam") if name == "sga" else METHODS[name]()
-    ours = small_oracle()
+    ours = small_oracle(share)
     opt = Optimiser(ours.theta)
     remember(method, ours, ours.theta + 0.01)
     for number in range(3):
@@ -288,14 +289,14 @@ def _trained(name: str) -> torch.Tensor:
 
 def _rank(rank: int, folder: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    torch.save({name: _trained(name) for name in (*NAMES, *STYLED)}, f"{folder}/{rank}.pt")
+    torch.save({name: _trained(name) for name in (*NAMES, *STYLED, *SHARED)}, f"{folder}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
 def test_two_processes_with_half_the_batch_each_equal_one(tmp_path: Path) -> None:
     mp.spawn(_rank, args=(str(tmp_path),), nprocs=2)
     ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
-    for name in (*NAMES, *STYLED):
+    for name in (*NAMES, *STYLED, *SHARED):
         alone = _trained(name)
         start = torch.zeros_like(alone)
         start[: len(small_oracle().theta)] = small_oracle().theta
