@@ -3,6 +3,8 @@
     python benchmarks/step_cost.py               # `higher` joins in where it is installed
     python benchmarks/step_cost.py --json        # the figures, last, as one line
 
+`sga with share` is the step with the setting `share`: rows that it asks for twice at one Θ are passed once.
+
 A step is `take_step`: batches, gradients, optimiser and report. Beside it stand the forward and backward passes it
 needs, written by hand with nothing around them, over batches already in memory. The two take turns, and a ratio is the
 median over turns of processor time over processor time, so that a busy machine does not blur it.
@@ -74,11 +76,12 @@ class Rig:
     size: int
     width: int
     compile: bool = False
+    share: bool = False
     numbers: count[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self.network = build_network(NetworkConfig(width=self.width), 0)
-        self.oracle = Oracle(self.network, compile=self.compile)
+        self.oracle = Oracle(self.network, compile=self.compile, share=self.share)
         self.optimiser = Optimiser(self.oracle.theta)
         options = Preparation(size=self.size)
         self.sites = [Slices([subject(2 * site + k, self.size) for k in range(2)], options) for site in range(3)]
@@ -219,12 +222,15 @@ def time_of(size: int, width: int, turns: int) -> dict[str, dict[str, float]]:
         works[name] = rig.step(name)
         if name in ("c-meta", "sga") and has_higher():
             works[f"higher {name}"] = by_higher(rig, PASSES[name])
+    works["shared sga"] = Rig(size, width, share=True).step("sga")
     works["symmetric sga"] = rig.step("sga", symmetric=True)
     works["compiled sga"] = Rig(size, width, compile=True).step("sga")
     times = in_turns(works, turns)
     return {
         "milliseconds": {name: statistics.median(values) for name, values in times.items()},
         "over_bare": {name: ratio(times[name], times[f"bare {name}"]) for name in TIMED},
+        "shared_over_bare": quartiles(times["shared sga"], times["bare sga"]),
+        "shared_over_plain": quartiles(times["shared sga"], times["sga"]),
         "higher_over_ours": {
             name: ratio(times[f"higher {name}"], times[name]) for name in TIMED if f"higher {name}" in times
         },
@@ -278,6 +284,9 @@ def show(setting: str, figures: dict[str, dict[str, float]]) -> None:
         print(f"{name:12s} {took[f'bare {name}']:9.1f} {took[name]:9.1f} {over[name]:7.3f} {memory}")
     for name, value in figures["higher_over_ours"].items():
         print(f"{name} with higher: {took[f'higher {name}']:.1f} ms, {value:.3f} of ours")
+    for which, than in (("bare", "of its four bare passes"), ("plain", "of sga without")):
+        low, middle, high = figures[f"shared_over_{which}"].values()
+        print(f"sga with share: {took['shared sga']:.1f} ms, {middle:.3f} [quartiles {low:.3f}, {high:.3f}] {than}")
     print(f"sga compiled: {took['compiled sga']:.1f} ms, {figures['compiled_over_plain']['sga']:.3f} of plain")
     for which, note in (("sga", " (the paper reports 3.31 %)"), ("symmetric", "")):
         low, middle, high = (100 * value for value in figures[f"{which}_over_direct"].values())
