@@ -24,10 +24,11 @@ import numpy as np
 import torch
 
 from smg.errors import SmgError
-from smg.files import folder_in, write_json
+from smg.files import folder_in
 from smg.prepare.cache import cache_folder
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
+from smg.sites.nnunet import numbered, write_description
 from smg.sites.site import Subject
 from smg.sites.volume import Volume, read_volume, write_volume
 
@@ -37,6 +38,7 @@ REQUIREMENTS = f"""nnunetv2=={VERSION} batchgenerators==0.25.5 batchgeneratorsv2
     msgpack==1.2.4 ndindex==1.10.1 httpx==0.28.1 cloudpickle==3.1.2 scikit-learn==1.9.1 joblib==1.6.0
     threadpoolctl==3.8.0 narwhals==2.28.0 pandas==3.1.1 seaborn==0.13.2 tqdm==4.70.1"""
 DATASET = "Dataset001_pooled"
+FARTHEST = 10.0  # mm between slices, where a spacing is given: the axis of slices is the one with the largest
 PROBE = 4  # slices of the batch by which a step of a plan is timed
 Plans = dict[str, Any]  # nnU-Net's plans.json
 
@@ -64,19 +66,21 @@ def make_importable(folder: Path) -> None:
     os.environ.update(nnUNet_def_n_proc="1", nnUNet_n_proc_DA="1")  # 0 for training, but its planner refuses it
 
 
-def write_dataset(folder: Path, subjects: Sequence[Subject], labels: Labels) -> None:
+def write_dataset(
+    folder: Path, subjects: Sequence[Subject], labels: Labels, channels: Sequence[str] = ("MRI",)
+) -> None:
     """Write nnU-Net's raw format: imagesTr, labelsTr with the classes' indices, and dataset.json."""
     for subject in subjects:
-        name, image = f"{subject.site}_{subject.case}", read_volume(subject.image)
-        mask = Volume(labels.index(read_volume(subject.mask).array), image.affine)
-        write_volume(folder / "imagesTr" / f"{name}_0000.nii.gz", image)
+        name, images = f"{subject.site}_{subject.case}", [read_volume(path) for path in subject.images]
+        mask = Volume(labels.index(read_volume(subject.mask).array), images[0].affine)
+        for number, image in enumerate(images):
+            write_volume(folder / "imagesTr" / f"{name}_{numbered(number)}.nii.gz", image)
         write_volume(folder / "labelsTr" / f"{name}.nii.gz", mask)
     indices = {"background": 0} | {name: index for index, name in enumerate(labels.names, start=1)}
-    about = {"channel_names": {"0": "MRI"}, "labels": indices, "numTraining": len(subjects), "file_ending": ".nii.gz"}
-    write_json(folder / "dataset.json", about)
+    write_description(folder / "dataset.json", channels, indices, len(subjects))
 
 
-def smaller(plans: Plans, patch: int, batch: int, features: int) -> Plans:
+def smaller(plans: Plans, patch: int | tuple[int, int], batch: int, features: int) -> Plans:
     """Return the plans with a 2d configuration no larger than this; spacing and preprocessing stay nnU-Net's.
 
     features: of the first stage; the others keep their ratio to it. As in nnU-Net's planner, a stage has maps of whole
@@ -85,7 +89,8 @@ def smaller(plans: Plans, patch: int, batch: int, features: int) -> Plans:
     plans = copy.deepcopy(plans)
     configuration = plans["configurations"]["2d"]
     network = configuration["architecture"]["arch_kwargs"]
-    sides = [min(patch, side) for side in configuration["patch_size"]]
+    longest = patch if isinstance(patch, tuple) else (patch, patch)
+    sides = [min(most, side) for most, side in zip(longest, configuration["patch_size"], strict=True)]
     edges = np.array(sides) / np.cumprod(network["strides"], axis=0)
     stages = int(((edges >= 4) & (edges % 1 == 0)).all(axis=1).sum())
     first = network["features_per_stage"][0]
@@ -110,13 +115,14 @@ def in_words(plans: Plans) -> str:
     )
 
 
-def planned() -> Plans:
-    """Plan and preprocess by nnU-Net's own defaults."""
+def planned(spacing: Sequence[float] | None = None) -> Plans:
+    """Plan and preprocess by nnU-Net's own defaults, but for the mm between rows and columns where they are given."""
     from nnunetv2.experiment_planning import plan_and_preprocess_api as api
 
     with silence():
         api.extract_fingerprint_dataset(1, num_processes=1, verbose=False, show_progress_bar=False)
-        plans, _ = api.plan_experiment_dataset(1)
+        wanted = (FARTHEST, *map(float, spacing)) if spacing else None
+        plans, _ = api.plan_experiment_dataset(1, overwrite_target_spacing=wanted)
         api.preprocess_dataset(1, configurations=("2d",), num_processes=(1,), show_progress_bar=False)
     return plans
 
@@ -161,6 +167,23 @@ class Peer:
             on_step(steps, spent, float(loss))
         return steps
 
+    def train_steps(self, steps: int) -> None:
+        """Train for a number of steps, over which the rate falls as over nnU-Net's 1000 epochs."""
+        from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
+
+        trainer = self.trainer
+        schedule = PolyLRScheduler(trainer.optimizer, trainer.initial_lr, max_steps=steps)
+        trainer.network.train()
+        for step in range(steps):
+            schedule.step(step)
+            trainer.train_step(next(trainer.dataloader_train))
+
+    def save(self) -> Path:
+        """Save as at the end of training, and return the folder with plans.json, dataset.json and the fold."""
+        with silence():
+            self.trainer.save_checkpoint(str(Path(self.trainer.output_folder, "checkpoint_final.pth")))
+        return Path(self.trainer.output_folder_base)
+
     def predictor(self, mirroring: bool) -> Callable[[Volume], Array]:
         """Return nnU-Net's prediction by the last weights: a scan to class indices on its own grid."""
         from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -202,6 +225,12 @@ def seconds_a_step(plans: Plans) -> float:
         trainer.train_step(next(trainer.dataloader_train))
         times.append(time.process_time() - began)
     return min(times) / share
+
+
+def entry_point(module: str, function: str) -> list[str]:
+    """Return the command that runs an entry point of nnU-Net, such as nnUNetv2_predict_from_modelfolder, with ours."""
+    code = f"import sys; sys.path.append({str(install())!r}); from {module} import {function}; {function}()"
+    return [sys.executable, "-c", code]
 
 
 @contextmanager

@@ -60,7 +60,13 @@ SplitFile = Annotated[
 
 def learn(
     model: Model,
-    data: Annotated[Path, typer.Argument(metavar="SITE", help="Folder of the site, or a CSV file.")],
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SITE]",
+            help="Folder of the site, or a CSV file. Without it, --from makes a model and stops.",
+        ),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +86,8 @@ def learn(
         typer.Option(
             "--from",
             metavar="WEIGHTS",
-            help="A new model's first weights: a .safetensors file, or another model's folder, whose settings it gets.",
+            help="A new model's first weights: a .safetensors file; another model's folder, or `nnunet:FOLDER[:FOLD]` "
+            "for one of nnU-Net, with its settings.",
         ),
     ] = None,
     configs: Configs = None,
@@ -140,13 +147,18 @@ def learn(
         raise Misuse(f"--tolerance {tolerance:g}: not a tolerance; give points of DSC, zero or more")
     from smg.sites.layouts import find_sites
 
+    given = _given(method, iterations, configs, labels, settings)
+    if data is None:
+        if start is None:
+            raise Misuse("no SITE: give the folder of the site to learn")
+        _start(model, given, start)
+        return
     model_first(model, [data], "smg learn MODEL SITE")
     if not data.exists() and model.is_dir() and not (model / "model.json").exists():
         raise Misuse(f"{data}: no such site, while {model} exists; give the model first: smg learn MODEL SITE")
     found = _site(data, site, called).with_roi(roi or [])
     held_out = {name: one.with_roi(roi or []) for name, one in find_sites(guard).items()} if guard else None
     parts = _split(found, split)
-    given = _given(method, iterations, configs, labels, settings)
     planned_for = None if configs or start else minutes or MINUTES
     _refuse_few(found, len(found.subjects), parts, few)
     with hospitals_of(federation, model, absent, patience) as peers:
@@ -255,7 +267,7 @@ def _learner(
     from smg.learner.origin import read_origin
     from smg.learner.store import Store
 
-    origin = read_origin(Path(start)) if start else None
+    origin = read_origin(start) if start else None
     if (model / "model.json").is_file():
         opened = Learner(model)
         if origin and (opened.model.get("origin") or {}).get("sha256") != origin.about["sha256"]:
@@ -292,6 +304,24 @@ def _greet(peers: Peers, learner: Learner, site: Site, rate: float) -> None:
     slices = len(Slices(prepare_site(site, learner.config.preparation, True), learner.config.preparation))
     if cost := peers.cost(learner.config, slices):
         say(cost.line(len([rows for rows in peers.rows.values() if rows.count]), rate))
+
+
+def _start(model: Path, given: list[dict[str, Any]], start: str) -> None:
+    """Make a model of its first weights alone: round 0, which predicts as it is."""
+    from smg.learner.configure import configuration
+    from smg.learner.history import described
+    from smg.learner.learner import Learner
+    from smg.learner.origin import read_origin
+    from smg.learner.store import Store
+
+    if model.exists() and not (model.is_dir() and Store(model).abandoned):
+        raise SmgError(f"{model}: exists; give a new folder, or the site that it is to learn")
+    origin = read_origin(start)
+    config = configuration(origin.settings, *given)
+    origin.check(config.network)
+    Learner.create(model, config, origin)
+    print(f"{model}: round 0, from {described(origin.about)}")
+    print(f"`smg predict {model} SCAN... --out DIR` predicts with it; `smg learn {model} SITE` teaches it a site")
 
 
 def _says_what_to_train(given: list[dict[str, Any]]) -> bool:

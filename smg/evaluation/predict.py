@@ -13,7 +13,7 @@ from smg.networks.features import recorded_moments, undisturbed
 from smg.prepare.grid import Grid
 from smg.prepare.options import Preparation
 from smg.prepare.slices import passes
-from smg.prepare.windows import Corner, gaussian
+from smg.prepare.windows import Corner, gaussian, nnunet_gaussian
 from smg.sites.formats import Array
 
 AT_ONCE = 4  # slices a pass; more need more memory and are no faster on a CPU
@@ -54,20 +54,22 @@ def scores_and_moments(
 
 
 def class_scores(network: nn.Module, images: Tensor, options: Preparation, mirror: bool = False) -> Array:
-    """Return probabilities [slices, classes, rows, columns] of prepared slices [slices, channels, rows, columns].
+    """Return scores [slices, classes, rows, columns] of prepared slices [slices, channels, rows, columns].
 
-    If one window covers a slice, they are the network's own. Overlapping windows are averaged with Gaussian weights.
-    With `mirror` each window is also predicted with left and right exchanged, and the two predictions are averaged.
+    They are probabilities or, with nnU-Net's preparation, logits, since nnU-Net averages and resamples those; the class
+    with the highest one is predicted. If one window covers a slice, they are the network's own. Overlapping windows are
+    averaged with Gaussian weights. With `mirror` each window is also predicted with left and right exchanged, and the
+    two predictions are averaged.
     """
     device = next(network.parameters()).device
     if device.type == "cpu":
         keep_freed_memory()  # a third of the time of a pass, at 384 x 384 and width 32
-    whole = _Whole(len(images), images.shape[-2], images.shape[-1])
+    whole, scored = _Whole(images, options), _logits if options.nnunet else _probabilities
     with undisturbed(network):
         for where, windows in passes(images, options, AT_ONCE if options.spacing is None else WINDOWS_AT_ONCE):
-            scores = _probabilities(network, windows.to(device))
+            scores = scored(network, windows.to(device))
             if mirror:
-                scores = (scores + _probabilities(network, windows.to(device).flip(-1)).flip(-1)) / 2
+                scores = (scores + scored(network, windows.to(device).flip(-1)).flip(-1)) / 2
             whole.add(where, scores.cpu())
     every = whole.scores()
     if not np.isfinite(every).all():
@@ -78,7 +80,7 @@ def class_scores(network: nn.Module, images: Tensor, options: Preparation, mirro
 def class_logits(network: nn.Module, images: Tensor, options: Preparation) -> Tensor:
     """Return the network's own outputs [slices, K, rows, columns] of prepared slices, averaged as `class_scores`."""
     device = next(network.parameters()).device
-    whole = _Whole(len(images), images.shape[-2], images.shape[-1])
+    whole = _Whole(images, options)
     with undisturbed(network):
         for where, windows in passes(images, options, AT_ONCE if options.spacing is None else WINDOWS_AT_ONCE):
             whole.add(where, network(windows.to(device)).cpu())
@@ -86,25 +88,29 @@ def class_logits(network: nn.Module, images: Tensor, options: Preparation) -> Te
 
 
 def _probabilities(network: nn.Module, windows: Tensor) -> Tensor:
-    """Return class probabilities [B, classes, N, N]; a network with one output is taken as a logistic one."""
-    logits = network(windows)
-    if logits.shape[1] == 1:
-        logits = torch.cat([-logits, logits], dim=1) / 2
-    return logits.softmax(dim=1)
+    """Return class probabilities [B, classes, h, w]."""
+    return _logits(network, windows).softmax(dim=1)
+
+
+def _logits(network: nn.Module, windows: Tensor) -> Tensor:
+    """Return a logit of each class [B, classes, h, w]; a network with one output is taken as a logistic one."""
+    logits: Tensor = network(windows)
+    return torch.cat([-logits, logits], dim=1) / 2 if logits.shape[1] == 1 else logits
 
 
 class _Whole:
     """Scores of whole slices, accumulated from those of their windows."""
 
-    def __init__(self, slices: int, rows: int, columns: int) -> None:
-        self.shape = slices, rows, columns
+    def __init__(self, images: Tensor, options: Preparation) -> None:
+        self.shape = len(images), images.shape[-2], images.shape[-1]
         self.sums: Tensor | None = None  # [slices, classes, rows, columns]
-        self.weights = torch.zeros(rows, columns)  # of one slice; all slices have the same windows
+        self.weights = torch.zeros(self.shape[1:])  # of one slice; all slices have the same windows
+        self.weigh = nnunet_gaussian if options.nnunet else gaussian
 
     def add(self, where: list[tuple[int, Corner]], scores: Tensor) -> None:
         """Add the scores of some windows, each at its (slice, corner)."""
         slices, rows, columns = self.shape
-        high, wide = size = scores.shape[-2], scores.shape[-1]
+        high, wide = scores.shape[-2:]
         if self.sums is None:
             self.sums = torch.zeros(slices, scores.shape[1], rows, columns)
         alone = high >= rows and wide >= columns
@@ -114,7 +120,7 @@ class _Whole:
             if alone:
                 self.sums[number, :, down, across] = window[:, *inside]
                 continue
-            weights = gaussian(size)[inside]
+            weights = self.weigh((high, wide))[inside]
             self.sums[number, :, down, across] += window[:, *inside] * weights
             if number == 0:
                 self.weights[down, across] += weights

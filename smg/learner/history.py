@@ -150,6 +150,8 @@ class History:
 def described(origin: dict[str, Any]) -> str:
     """Return in a few words where a model's first weights came from (smg.learner.origin)."""
     where = f"{origin['name']} (sha256 {origin['sha256'][:16]})"
+    if origin["kind"] == "nnunet":
+        return f"nnU-Net's {origin['dataset']}/{where}, fold {origin['fold']}"
     if origin["kind"] != "model":
         return f"the file {where}"
     return f"the model {where}, round {origin['round']}, which had learned {', '.join(origin['sites']) or 'no site'}"

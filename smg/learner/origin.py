@@ -1,9 +1,10 @@
-"""Weights that a new model starts from: a safetensors file, or a round of another model.
+"""Weights that a new model starts from: a safetensors file, a round of another model, or a model of nnU-Net.
 
 They become round 0 of the new model, `rounds/000`, and model.json says where they came from:
 
     {"origin": {"kind": "file", "name": "weights.safetensors", "sha256": "..."}}
     {"origin": {"kind": "model", "name": "old", "round": 3, "sites": ["RUNMC", "HK"], "sha256": "..."}}
+    {"origin": {"kind": "nnunet", "name": "nnUNetTrainer__nnUNetPlans__2d", "fold": "0", "sha256": "...", ...}}
 
 A name is that of a file or folder, never its path.
 """
@@ -20,10 +21,12 @@ from torch import Tensor, nn
 
 from smg.errors import SmgError
 from smg.learner.lineage import Lineage
+from smg.learner.nnunet import read_nnunet
 from smg.learner.shared import stored_once, under_all_names
 from smg.networks import MainOutput, NetworkConfig, build_network
 from smg.prepare.cache import map_safetensors
 
+NNUNET = "nnunet:"  # before the folder of a model of nnU-Net
 INNER = "network."  # how the names of a network that is not ours begin in a model, and not in a file from elsewhere
 
 
@@ -70,8 +73,12 @@ class Origin:
         )
 
 
-def read_origin(path: Path) -> Origin:
-    """Read starting weights from a safetensors file, or from the current round of another model."""
+def read_origin(given: str | Path) -> Origin:
+    """Read starting weights: of a safetensors file, another model's current round, or `nnunet:FOLDER[:FOLD]`."""
+    if str(given).startswith(NNUNET):
+        trained = read_nnunet(str(given).removeprefix(NNUNET))
+        return Origin(trained.weights, trained.about, trained.path, trained.settings)
+    path = Path(given)
     if path.is_dir():
         return _from_model(path)
     if path.suffix != ".safetensors":

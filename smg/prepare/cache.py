@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from smg.errors import SmgError
 from smg.files import make_private, placing, safetensors_header
-from smg.prepare.grid import Grid
+from smg.prepare.grid import Crop, Grid
 from smg.sites.formats import Array
 from smg.sites.outliers import MaskShape
 from smg.sites.site import Subject
@@ -110,6 +110,7 @@ def write_entry(
         "size": grid.size,
         "spacing": grid.spacing,
         "field": grid.field,
+        "crop": asdict(grid.crop) if grid.crop else None,
         "needed": needed,
         "content": content,
         "turned": turned,
@@ -136,7 +137,8 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
             return None
         shape = about["shape"]
         way = {key: _as_made(about[key]) for key in ("size", "spacing", "field")}
-        grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), **way)
+        crop = about.get("crop") and Crop(**{name: _as_made(value) for name, value in about["crop"].items()})
+        grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), **way, crop=crop)
         foreground = tuple(about["foreground"])
         described = about["mask_shape"] and MaskShape.from_json(about["mask_shape"])
         more = about["content"], about["turned"], about["needed"], tuple(about["values"]), described

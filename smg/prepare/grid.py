@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy import sparse
 
+from smg.prepare.splines import resample
 from smg.sites.formats import Array
 from smg.sites.volume import Orientation
 
@@ -59,13 +60,27 @@ def _central(length: int, kept: int) -> slice:
     return slice(start, min(start + kept, length))
 
 
+@dataclass(frozen=True)
+class Crop:
+    """The part of a scan that is prepared where slices are as stored, by nnU-Net's preparation (smg.prepare.nnunet)."""
+
+    axes: tuple[int, int, int]  # stored axes that are slices, rows and columns
+    box: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # first slice and last plus one, then rows, columns
+
+    @property
+    def inside(self) -> tuple[slice, slice, slice]:
+        """Return the part as an index of slices, rows and columns."""
+        slices, rows, columns = (slice(*ends) for ends in self.box)
+        return slices, rows, columns
+
+
 @dataclass(frozen=True, eq=False)
 class Grid:
     """A scan's grid (shape [k, j, i] and affine) and the prepared grid of axial slices that belongs to it.
 
     Without `spacing` a prepared slice has `size` pixels a side, or (rows, columns). With `spacing` (mm, or that of rows
     and of columns) it covers the scan's field of view in pixels of that spacing, rounded to whole pixels as in nnU-Net.
-    With `field` (mm) only the central field is kept.
+    With `field` (mm) only the central field is kept. With `crop` slices are as stored and cover a part of the scan.
     """
 
     shape: tuple[int, int, int]
@@ -73,11 +88,12 @@ class Grid:
     size: int | tuple[int, int]
     spacing: float | tuple[float, float] | None = None
     field: float | None = None
+    crop: Crop | None = None
 
     @cached_property
     def orientation(self) -> Orientation:
         """Return the scan's orientation."""
-        return Orientation.of(self.affine)
+        return Orientation.of(self.affine) if self.crop is None else Orientation(self.crop.axes, ())
 
     @cached_property
     def axial_shape(self) -> tuple[int, int, int]:
@@ -97,10 +113,14 @@ class Grid:
         """Return rows and columns of a slice at the prepared resolution, before it is cut to the field."""
         if self.spacing is None:
             return self.size if isinstance(self.size, tuple) else (self.size, self.size)
-        rows, columns = (
-            max(1, round(count * mm / wanted))
-            for count, mm, wanted in zip(self.axial_shape[1:], self.pixel, self._spacings, strict=True)
-        )
+        if self.crop is not None:
+            counts = [stop - start for start, stop in self.crop.box[1:]]
+            lengths = [mm / wanted * n for n, mm, wanted in zip(counts, self.pixel, self._spacings, strict=True)]
+        else:
+            lengths = [
+                n * mm / wanted for n, mm, wanted in zip(self.axial_shape[1:], self.pixel, self._spacings, strict=True)
+            ]
+        rows, columns = (max(1, round(length)) for length in lengths)
         return rows, columns
 
     @property
@@ -125,7 +145,8 @@ class Grid:
 
     def classes(self, indices: Array) -> Array:
         """Return a mask's class indices on the prepared grid: [slices, rows, columns] uint8."""
-        whole = resize_classes(self.orientation.axial(indices), *self.whole)
+        axial = self.orientation.axial(indices)
+        whole = resize_classes(axial if self.crop is None else axial[self.crop.inside], *self.whole)
         return np.ascontiguousarray(whole[:, *self.box])
 
     def field_of(self, indices: Array) -> float:
@@ -146,6 +167,8 @@ class Grid:
         resizing a mask. Outside the field everything is background.
         """
         _, rows, columns = self.axial_shape
+        if self.crop is not None:
+            return self._uncropped(prepared, self.crop)
         if prepared.ndim == 4:
             mask = np.empty((len(prepared), rows, columns), np.uint8)
             for decided, scores in zip(
@@ -154,6 +177,17 @@ class Grid:
                 decided[:] = resize(self._uncut(scores), rows, columns).argmax(axis=0)
         else:
             mask = resize_classes(self._uncut(prepared), rows, columns)
+        return np.ascontiguousarray(self.orientation.stored(mask))
+
+    def _uncropped(self, prepared: Array, crop: Crop) -> Array:
+        """As `back`, for a crop: scores are resampled linearly, without smoothing, and around it is background."""
+        mask = np.zeros(self.axial_shape, np.uint8)
+        rows, columns = (stop - start for start, stop in crop.box[1:])
+        if prepared.ndim == 4:
+            for decided, scores in zip(mask[crop.inside], prepared, strict=True):
+                decided[:] = resample(scores, rows, columns, order=1).argmax(axis=0)
+        else:
+            mask[crop.inside] = resize_classes(prepared, rows, columns)
         return np.ascontiguousarray(self.orientation.stored(mask))
 
     def _uncut(self, cut: Array) -> Array:

@@ -26,6 +26,36 @@ Spacing = Annotated[
 ]
 
 
+class Normalisation(BaseModel):
+    """How nnU-Net normalises a channel, by the scheme's name there."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheme: Literal["ZScore", "CT", "RescaleTo01", "No"] = "ZScore"
+    masked: bool = False  # ZScore: by voxels that are not zero alone; the others stay zero
+    mean: float = 0.0  # CT: of the foreground that nnU-Net was trained on, as the next three
+    deviation: float = Field(1.0, gt=0)
+    low: float | None = None
+    high: float | None = None
+
+
+class NnunetPreparation(BaseModel):
+    """What nnU-Net's preparation has beyond spacing and patch (smg.prepare.nnunet)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    axes: tuple[int, int, int] = (0, 1, 2)  # stored axes that are slices, rows and columns (`transpose_forward`)
+    normalise: tuple[Normalisation, ...] = Field((Normalisation(),), min_length=1)  # of each channel
+    order: Literal[1, 3] = 3  # of the splines that images are resampled by
+
+    @model_validator(mode="after")
+    def _axes_are_all_three(self) -> NnunetPreparation:
+        """Refuse axes that are missing or doubled."""
+        if sorted(self.axes) != [0, 1, 2]:
+            raise ValueError(f"axes {self.axes}: give each of 0, 1 and 2 once")
+        return self
+
+
 class Preparation(BaseModel):
     """Options of the preparation. The defaults are the paper's: 384 x 384, each volume at zero mean and unit variance.
 
@@ -61,6 +91,11 @@ class Preparation(BaseModel):
         1, description="slices a sample: one, or one with its two neighbours as further channels"
     )
     empty_slices: bool = Field(True, description="whether training draws slices without foreground")
+    nnunet: NnunetPreparation | None = Field(
+        None,
+        description="scans are prepared as by nnU-Net: cropped to what is not zero, normalised, then resampled; "
+        "set by `--from nnunet:FOLDER`; needs spacing",
+    )
     labels: Labels = Field(default_factory=Labels, description="mask values of the foreground, or of each class")
 
     @model_validator(mode="after")
@@ -75,6 +110,21 @@ class Preparation(BaseModel):
         """Refuse a field without a spacing."""
         if self.field is not None and self.spacing is None:
             raise ValueError("field is in mm and needs a spacing; set preparation.spacing too")
+        return self
+
+    @model_validator(mode="after")
+    def _nnunet_has_its_own_way(self) -> Preparation:
+        """Refuse options that nnU-Net's preparation would ignore."""
+        if self.nnunet is None:
+            return self
+        if self.spacing is None:
+            raise ValueError("nnunet: its scans have a spacing; set preparation.spacing too")
+        ignored = {"field": None, "clip": None, "normalise": "volume", "adjacent": 1}
+        for name, default in ignored.items():
+            if getattr(self, name) != default:
+                raise ValueError(f"{name}: nnU-Net's preparation has no such option; leave it out")
+        if len(self.nnunet.normalise) != self.n_channels:
+            raise ValueError(f"nnunet.normalise: {len(self.nnunet.normalise)} schemes for {self.n_channels} channels")
         return self
 
     @property
@@ -100,6 +150,8 @@ class Preparation(BaseModel):
     def stored(self) -> dict[str, object]:
         """Return the options that determine what the cache stores; the others apply when a batch is drawn."""
         grid = {"size"} if self.spacing is None else {"spacing", "field"}
+        if self.nnunet is not None:
+            grid.add("nnunet")
         return self.model_dump(include={"clip", "normalise", "labels", "channels", *grid}, mode="json")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from smg.errors import SmgError
+from smg.prepare import nnunet
 from smg.prepare.cache import Prepared, cache_folder, key_of, open_entry, write_entry
 from smg.prepare.grid import Grid
 from smg.prepare.options import Preparation
@@ -113,6 +114,8 @@ def prepare_scan(channels: Sequence[Volume], options: Preparation) -> tuple[Arra
 
     Each channel is cut to the field and then normalised on its own, so that what the network sees has zero mean.
     """
+    if options.nnunet is not None:
+        return nnunet.prepare_scan(channels, options)
     shape = channels[0].array.shape
     grid = Grid((shape[0], shape[1], shape[2]), channels[0].affine, options.size, options.spacing, options.field)
     prepared = []

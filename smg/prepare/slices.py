@@ -74,7 +74,8 @@ class Slices:
             top, left = draw_corner(labels.numpy(), options.window, options.foreground, place)
         corner, size = (top - margin, left - margin), (high + 2 * margin, wide + 2 * margin)
         stored = None if outputs is None else cut(outputs, corner, size)
-        return cut(image, corner, size), cut(labels, corner, size), stored
+        zeros = options.nnunet is not None
+        return cut(image, corner, size, zeros), cut(labels, corner, size, zeros), stored
 
 
 def with_neighbours(images: torch.Tensor, slices: Sequence[int], adjacent: int) -> torch.Tensor:
@@ -96,14 +97,15 @@ def passes(
 
     Without a spacing each slice is one window.
     """
-    size = options.window
-    corners = [(0, 0)] if size is None else tiles(images.shape[-2], images.shape[-1], size)
+    size, as_nnunet = options.window, options.nnunet is not None
+    corners = [(0, 0)] if size is None else tiles(images.shape[-2], images.shape[-1], size, odd_behind=as_nnunet)
     where = [(number, corner) for number in range(len(images)) for corner in corners]
     for start in range(0, len(where), at_once):
         some = where[start : start + at_once]
         slices = with_neighbours(images, [number for number, _ in some], options.adjacent)
         if size is not None:
-            slices = torch.stack([cut(one, corner, size) for one, (_, corner) in zip(slices, some, strict=True)])
+            cuts = [cut(one, corner, size, as_nnunet) for one, (_, corner) in zip(slices, some, strict=True)]
+            slices = torch.stack(cuts)
         yield some, slices
 
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from smg.randomness import numpy_generator
 from smg.sites.formats import Array
@@ -23,6 +24,7 @@ Place = tuple[int, int, int, int]  # (seed, round, iteration, place in the itera
 OVERLAP = 0.5  # of neighbouring windows in prediction, as nnU-Net
 SIGMA = 1 / 8  # of the Gaussian weights, as a share of the window's side, as nnU-Net
 LEAST = 1e-4  # weight of a pixel
+PEAK = 10.0  # weight of the central pixel in nnU-Net, which stores the weights in half precision
 
 
 def both(size: Sides) -> tuple[int, int]:
@@ -54,26 +56,34 @@ def _anywhere(u: float, length: int, size: int) -> int:
     return int(u * (length - size + 1)) if length >= size else (length - size) // 2
 
 
-def cut(slices: Tensor, corner: Corner, size: Sides) -> Tensor:
-    """Return the window [..., size, size] of slices [..., rows, columns]; a view if it lies inside them."""
+def cut(slices: Tensor, corner: Corner, size: Sides, zeros: bool = False) -> Tensor:
+    """Return the window [..., size, size] of slices [..., rows, columns]; a view if it lies inside them.
+
+    Beyond the slices their edges are repeated or, with `zeros`, there are zeros, as in nnU-Net.
+    """
     (top, left), (rows, columns), (high, wide) = corner, slices.shape[-2:], both(size)
     if min(corner) >= 0 and top + high <= rows and left + wide <= columns:
         return slices[..., top : top + high, left : left + wide]
+    if zeros:
+        return pad(slices, (-left, left + wide - columns, -top, top + high - rows))  # a negative number cuts off
     down = torch.arange(top, top + high).clamp(0, rows - 1)
     across = torch.arange(left, left + wide).clamp(0, columns - 1)
     return slices[..., down[:, None], across]
 
 
-def tiles(rows: int, columns: int, size: Sides) -> list[Corner]:
-    """Return the corners of the windows that cover a slice in prediction; neighbours overlap by about half."""
+def tiles(rows: int, columns: int, size: Sides, odd_behind: bool = False) -> list[Corner]:
+    """Return the corners of the windows that cover a slice in prediction; neighbours overlap by about half.
+
+    Of an odd number of pixels that a window is longer than its slice, the odd one is before it, in nnU-Net behind.
+    """
     high, wide = both(size)
-    return [(top, left) for top in _starts(rows, high) for left in _starts(columns, wide)]
+    return [(top, left) for top in _starts(rows, high, odd_behind) for left in _starts(columns, wide, odd_behind)]
 
 
-def _starts(length: int, size: int) -> list[int]:
+def _starts(length: int, size: int, odd_behind: bool) -> list[int]:
     """Return evenly spread starts of windows that cover a line."""
     if length <= size:
-        return [(length - size) // 2]
+        return [-((size - length) // 2) if odd_behind else (length - size) // 2]
     steps = math.ceil((length - size) / (size * (1 - OVERLAP)))
     return [round(step * (length - size) / steps) for step in range(steps + 1)]
 
@@ -89,3 +99,22 @@ def _bell(length: int) -> Tensor:
     """Return the weights of a line of pixels, before there is a least one."""
     at = (torch.arange(length) - (length - 1) / 2) / (length * SIGMA)
     return torch.exp(-(at**2) / 2)
+
+
+@lru_cache(maxsize=8)
+def nnunet_gaussian(size: Sides) -> Tensor:
+    """Return the weights [rows, columns] of a window's pixels where windows overlap: a Gaussian that ends at 4 sigma.
+
+    Its centre is the pixel behind the middle, and its least weight the smallest that half precision holds of it.
+    """
+    rows, columns = both(size)
+    weights = PEAK * torch.outer(_cut_bell(rows), _cut_bell(columns))
+    weights = weights.half().float()
+    return weights.clamp_min(float(weights[weights > 0].min()))
+
+
+def _cut_bell(length: int) -> Tensor:
+    """Return the weights of a line of pixels, one at the centre and zero beyond 4 sigma."""
+    sigma = length / 8
+    at = torch.arange(length, dtype=torch.float64) - length // 2
+    return torch.exp(-((at / sigma) ** 2) / 2) * (at.abs() <= int(4 * sigma + 0.5))

@@ -58,6 +58,6 @@ def _passes(network: nn.Module, subject: Prepared, options: Preparation) -> Iter
     """Yield batches of the windows that predict a subject, with their labels; empty slices count too."""
     device = next(network.parameters()).device
     for where, images in passes(subject.images, options, AT_ONCE):
-        size = images.shape[-2], images.shape[-1]
-        labels = torch.stack([cut(subject.labels[number], corner, size) for number, corner in where])
+        size, zeros = (images.shape[-2], images.shape[-1]), options.nnunet is not None
+        labels = torch.stack([cut(subject.labels[number], corner, size, zeros) for number, corner in where])
         yield images.to(device), labels.to(device)
