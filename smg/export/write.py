@@ -23,15 +23,25 @@ from smg.export import Kind
 from smg.export.bundle import inference, metadata
 from smg.export.card import card
 from smg.export.graph import write_onnx
+from smg.export.nnunet import check, write_results
 from smg.export.preparation import preparation
 from smg.export.release import Release
 from smg.files import folder_in, naming, write_json
 from smg.learner.store import save_tensors
+from smg.networks.build import LISTED
 
 
 def export(release: Release, kind: Kind, out: Path) -> list[Path]:
     """Write a version of a model for other programs; return the files, relative to `out`, which appears whole."""
     name = release.config.network.name
+    if kind == "nnunet":
+        check(release)
+    elif release.config.preparation.nnunet is not None:
+        raise SmgError(f"--as {kind}: its script cannot prepare scans in nnU-Net's way; --as nnunet can")
+    elif len({*(release.config.preparation.window or ())}) > 1 or len({*(release.config.preparation.pixel or ())}) > 1:
+        raise SmgError(f"--as {kind}: its script knows square windows and one spacing; use `smg predict`")
+    if kind in ("torch", "monai-bundle") and name in LISTED:
+        raise SmgError(f"--as {kind}: its script has no network {name}; --as onnx has its graph")
     if kind != "onnx" and ":" in name:
         raise SmgError(f"network {name} is a program of your own, which an export cannot hold; --as onnx has its graph")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -48,6 +58,11 @@ def export(release: Release, kind: Kind, out: Path) -> list[Path]:
 
 
 def _write(release: Release, kind: Kind, folder: Path) -> None:
+    if kind == "nnunet":
+        checkpoint = write_results(release, folder)
+        hashes = {str(checkpoint.relative_to(folder)): _sha256(checkpoint)}
+        (folder / "README.md").write_text(card(release, hashes))
+        return
     (folder / "models").mkdir(parents=True)
     (folder / "scripts").mkdir()
     if kind == "onnx":

@@ -9,6 +9,7 @@ in `all_modules`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import TypeVar
@@ -20,6 +21,20 @@ from smg.errors import SmgError
 
 Pair = tuple[int, int]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a network is made of, stage by stage."""
+
+    features: list[int]
+    kernels: list[Pair]
+    strides: list[Pair]
+    down: list[int]  # convolutions
+    up: list[int]
+    bias: bool  # of convolutions
+    eps: float  # of the norms
+    slope: float  # of the leaky ReLU
 
 
 class PlainConvUNet(nn.Module):
@@ -52,8 +67,9 @@ class PlainConvUNet(nn.Module):
         if any(side % 2 == 0 for kernel in kernels for side in kernel):
             raise ValueError(f"kernel_sizes {kernels}: an even kernel would shrink the maps")
         steps = [_pair(s, "strides") for s in _each(strides or [1, *[2] * (stages - 1)], stages, "strides")]
-        down = _each(n_conv_per_stage, stages, "n_conv_per_stage")
-        up = _each(n_conv_per_stage_decoder, stages - 1, "n_conv_per_stage_decoder")
+        down: list[int] = _each(n_conv_per_stage, stages, "n_conv_per_stage")
+        up: list[int] = _each(n_conv_per_stage_decoder, stages - 1, "n_conv_per_stage_decoder")
+        self.plan = Plan(features, kernels, steps, down, up, conv_bias, eps, negative_slope)
         made = _Convolutions(conv_bias, eps, negative_slope)
 
         self.divisor: Pair = (prod(s[0] for s in steps), prod(s[1] for s in steps))
