@@ -143,16 +143,13 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Any], str]:
 def _once(weights: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return the weights each under one name: the encoder is not repeated in the decoder, nor a layer in its list."""
     once: dict[str, Tensor] = {}
-    again: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         first = name.removeprefix("decoder.") if name.startswith("decoder.encoder.") else name
         for second, plain in LAYER.items():
             first = first.replace(second, plain)
-        (once if first == name else again).setdefault(first, tensor)
-    for name, tensor in again.items():
-        if name in once and not torch.equal(once[name], tensor):
-            raise SmgError(f"{path}: holds two versions of {name}; give a checkpoint of nnU-Net's own")
-    return again | once
+        if not torch.equal(once.setdefault(first, tensor), tensor):
+            raise SmgError(f"{path}: holds two versions of {first}; give a checkpoint of nnU-Net's own")
+    return once
 
 
 def _resolved(configurations: dict[str, Any], name: str, *, depth: int = 0) -> dict[str, Any]:
@@ -231,7 +228,7 @@ def _preparation(plans: dict[str, Any], plan: dict[str, Any], folder: Path) -> d
         "spacing": down if down == across else [down, across],
         "channels": list(channels) if len(channels) > 1 else None,
         "nnunet": {"axes": plans["transpose_forward"], "normalise": schemes, "order": order},
-        "labels": {"classes": labels},
+        "labels": {"classes": None if list(labels) == ["foreground"] else labels},
     }
 
 
