@@ -234,6 +234,20 @@ def _finite(value: Any) -> Any:
     return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
+def plain_cell(value: object) -> object:
+    """Return a value for a CSV file; a text that a spreadsheet would compute, as `=1+1`, begins with an apostrophe."""
+    is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
+    return f"'{value}" if is_formula and not _is_number(str(value)) else value
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return word == "-"  # the mark of a number that is missing
+    return True
+
+
 def write_json(path: Path, value: object, sort_keys: bool = True) -> None:
     """Write a value as indented JSON, whole or not at all."""
     with naming(path), replacing(path) as temporary:

@@ -19,6 +19,7 @@ from smg.cli.options import (
     LeaveOut,
     Model,
     Roi,
+    RoundNumber,
     Settings,
     TrustCode,
     ending_in,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from smg.sites.split import Split
 
 FEW = 4  # with fewer subjects nothing that is measured says much
+NEVER = "never learned"  # the part of a subject that was in no round
 HELD = 3  # exit code of a round that made an earlier site worse
 MINUTES = 60.0  # of a round, if the model is planned
 
@@ -202,7 +204,14 @@ def learn(
 def evaluate(
     model: Model,
     data: Annotated[list[Path], typer.Argument(metavar="SITE...", help="Folders of sites, or CSV files.")],
-    part: Annotated[str, typer.Option(help="Part of a site: `test`, `validation`, `train` or `all`.")] = "test",
+    part: Annotated[
+        str | None,
+        typer.Option(
+            help="Part of each site: `test`, `validation`, `train` or `all`. "
+            "[default: `test` of a site learned, `all` of any other]"
+        ),
+    ] = None,
+    number: RoundNumber = None,
     as_csv: Annotated[
         Path | None, typer.Option("--csv", help="CSV file to write every subject's numbers to. [default: none]")
     ] = None,
@@ -223,20 +232,26 @@ def evaluate(
     from smg.learner.learner import Learner
 
     model_first(model, data, "smg evaluate MODEL SITE...")
-    if part not in ("train", "validation", "test", "all"):
+    if part not in (None, "train", "validation", "test", "all"):
         raise Misuse(f"--part {part}: no such part; give train, validation, test or all")
     if as_csv:
         ending_in(as_csv, ".csv")
     learner = Learner(model)
     sites = [(found.with_roi(roi or []), _split(found, split)) for found in _sites(data, called or [])]
     rows = []
+    if number is not None:
+        learner.check_round(number)
+    config = learner.config if number is None else learner.as_prepared(number)
     for found, parts in sites:
-        prepare(found, learner.config, leave_out)
+        prepared = prepare(found, config, leave_out)
         with subject_progress() as on_subject:
-            evaluated = learner.evaluate(found, part, parts, leave_out, on_subject=on_subject)
-        rows += [{"site": found.name, **row.as_json()} for row in evaluated]
+            evaluated = learner.evaluate(found, part, parts, leave_out, number, on_subject)
+        elsewhere = learner.learned_elsewhere(found.name, prepared, number)
+        was_in = {case: f"learned at {name}" for case, name in elsewhere.items()} | learner.parts_of(found, number)
+        asked = {"site": found.name, "round": learner.current if number is None else number}
+        rows += [asked | {"part": was_in.get(row.case, NEVER), **row.as_json()} for row in evaluated]
     if not rows:
-        raise SmgError(f"no subject in the {part} part; --part all evaluates every subject")
+        raise SmgError(f"no subject in the {part or 'test'} part; --part all evaluates every subject")
     if as_json:
         print_json(rows)
     else:
@@ -470,30 +485,36 @@ def _print_evaluation(rows: list[dict[str, Any]]) -> None:
 
     shown = [metric for metric in LISTED.values() if metric.better != "nearer zero"]  # whose mean is an accuracy
     table, worst = [], []
+    order = dict.fromkeys(["test", "validation", NEVER, *sorted(row["part"] for row in rows)])
     for site in dict.fromkeys(row["site"] for row in rows):
         here = [row for row in rows if row["site"] == site]
-        for name in here[0]["classes"]:
-            of_class = [row["classes"][name] for row in here]
-            missing = sum(row["asd"] is None for row in of_class)
-            label = site if len(here[0]["classes"]) == 1 else f"{site} {name}"
-            means = [metric.text(_average([row[metric.name] for row in of_class])) for metric in shown]
-            table.append((label, str(len(here)), *means, str(missing) if missing else ""))
+        for part in (part for part in order if any(row["part"] == part for row in here)):
+            of_part = [row for row in here if row["part"] == part]
+            for name in here[0]["classes"]:
+                of_class = [row["classes"][name] for row in of_part]
+                missing = sum(row["asd"] is None for row in of_class)
+                label = site if len(here[0]["classes"]) == 1 else f"{site} {name}"
+                means = [metric.text(_average([row[metric.name] for row in of_class])) for metric in shown]
+                shown_part = "train (trained on)" if part == "train" else part
+                table.append((label, shown_part, str(len(of_part)), *means, str(missing) if missing else ""))
+            worst.append(f"{site}, {part}: {', '.join(row['subject'] for row in of_part)}")
         lowest = sorted(here, key=lambda row: min(c["dsc"] for c in row["classes"].values()))[:3]
         worst.append(f"{site}, lowest DSC: " + ", ".join(f"{r['subject']} {mean_dsc([r['classes']])}" for r in lowest))
-    print_table(("site", "subjects", *(metric.head for metric in shown), "empty"), table)
+    print_table(("site", "part", "subjects", *(metric.head for metric in shown), "empty"), table)
     print("\n".join(worst))
 
 
 def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
-    from smg.files import replacing
+    from smg.files import plain_cell, replacing
 
     metrics = list(next(iter(rows[0]["classes"].values()))) if rows else []
     with replacing(path) as temporary, temporary.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["site", "subject", "class", *metrics])
+        writer.writerow(["site", "round", "part", "subject", "class", *metrics])
         for row in rows:
             for name, values in row["classes"].items():
-                writer.writerow([row["site"], row["subject"], name, *(values[m] for m in metrics)])
+                cells = [row["site"], row["round"], row["part"], row["subject"], name, *(values[m] for m in metrics)]
+                writer.writerow([plain_cell(cell) for cell in cells])
 
 
 def _average(values: list[float | None]) -> float | None:

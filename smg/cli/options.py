@@ -21,6 +21,10 @@ Baseline = Annotated[
     str | None,
     typer.Option(metavar="METHOD", help="Method the others are compared with. [default: `jm`, `finetune` or `sga+c`]"),
 ]
+RoundNumber = Annotated[
+    int | None,
+    typer.Option("--round", metavar="N", help="Round whose network answers. [default: the current one]", min=0),
+]
 LeaveOut = Annotated[bool, typer.Option("--leave-out", help="Leave out subjects that have faults.")]
 Settings = Annotated[
     list[str] | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Codes, Json, Model, TrustCode, model_first, parse_codes
+from smg.cli.options import Codes, Json, Model, RoundNumber, TrustCode, model_first, parse_codes
 from smg.cli.terminal import say
 from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
@@ -38,6 +38,7 @@ def predict(
     ] = None,
     codes: Codes = None,
     trust_code: TrustCode = False,
+    number: RoundNumber = None,
     as_json: Json = False,
 ) -> None:
     """Write a mask for each scan, on its own grid and in its format, and its distance to each site learned.
@@ -61,7 +62,7 @@ def predict(
     if series is not None and not UID.fullmatch(series):
         raise Misuse(f"--series {series}: no UID; `smg predict` without it lists those of a folder")
     learner = Learner(model)
-    predictor, writer = learner.predictor(), MaskWriter.of(learner, parse_codes(codes or []))
+    predictor, writer = learner.predictor(number), MaskWriter.of(learner, parse_codes(codes or []), number)
     named, faults = find_scans(scans)
     paths, masks = apart_from_masks(named)
     if masks and not paths and not faults:

@@ -315,21 +315,30 @@ class Learner(Lineage):
     def evaluate(
         self,
         site: Site,
-        part: str = "test",
+        part: str | None = None,
         split: Split | None = None,
         leave_out: bool = False,
         number: int | None = None,
         on_subject: OnSubject | None = None,
     ) -> list[Evaluated]:
-        """Every subject of a site's part (`all` for the whole site), measured on its own grid, by a round's network."""
+        """Measure every subject of a site's part (`all` for the whole site) on its own grid, by a round's network.
+
+        Without a part: the test part of a site that the version has learned or of a split that is given, and all of
+        any other site.
+        """
+        asked = part
+        if part is None:
+            learned = site.name in [entry["site"] for entry in self.rounds(number)]
+            part = "test" if learned or split is not None else "all"
         if number is None:
             self._refuse_unlearned()
         answering = self._answering(site.name, number)
         config = self.as_prepared(answering)
         prepared = prepare_site(site, config.preparation, leave_out)
+        if split is None and asked != "all":
+            prepared = self._new_scans(site, prepared, leave_out)  # the parts they were in are another site's
         if part != "all":
             if split is None:
-                prepared = self._new_scans(site, prepared, leave_out)  # the parts they were in are another site's
                 split = self._split(site.keep({p.subject.case for p in prepared}), number)
             prepared = [p for p in prepared if p.subject.case in split[part]]
         return evaluate_subjects(
@@ -347,12 +356,16 @@ class Learner(Lineage):
         """
         return self.predictor().predict_all(scans, keep)
 
-    def predictor(self) -> Predictor:
-        """The current network with what it knows of its sites, read once."""
-        self._refuse_unlearned()
-        if self._predictor is None or self._predictor[0] != self.current:
-            familiar = Familiar.read([self._record_of(entry) for entry in self.rounds()])
-            self._predictor = self.current, Predictor(self.network(), self.as_prepared(self.current), familiar)
+    def predictor(self, number: int | None = None) -> Predictor:
+        """Return a round's network with what it knows of its sites, read once; the current round's without a number."""
+        if number is None:
+            self._refuse_unlearned()
+            number = self.current
+        else:
+            self.check_round(number)
+        if self._predictor is None or self._predictor[0] != number:
+            familiar = Familiar.read([self._record_of(entry) for entry in self.rounds(number)])
+            self._predictor = number, Predictor(self.network(number), self.as_prepared(number), familiar)
         return self._predictor[1]
 
     def _record_of(self, entry: dict[str, Any]) -> dict[str, Any]:

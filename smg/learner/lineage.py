@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,13 @@ class Lineage:
 
     def _split(self, site: Site, upto: int | None = None) -> Split:
         """By a hash of seed and case; but who was in a part when a version learned the site stays in it."""
+        before = self.parts_of(site, upto)
+        if self.config.folds and not before:
+            return fold_site(site, self.config.seed, self.config.folds)
+        return split_site(site, self.config.seed, before)
+
+    def parts_of(self, site: Site, upto: int | None = None) -> dict[str, str]:
+        """Return the part that each case of a site was in when a version learned it; nothing of other cases."""
         before: dict[str, str] = {}
         for entry in self.rounds(upto):
             if entry["site"] == site.name:
@@ -187,17 +195,20 @@ class Lineage:
                 part_of = {name: part for part, names in record.get("parts", {}).items() for name in names}
                 names = {s.case: alias(record["config"]["seed"], site.name, s.case) for s in site.subjects}
                 before |= {case: part_of[name] for case, name in names.items() if name in part_of}
-        if self.config.folds and not before:
-            return fold_site(site, self.config.seed, self.config.folds)
-        return split_site(site, self.config.seed, before)
+        return before
+
+    def check_round(self, number: int) -> None:
+        """Raise an error that lists the rounds if there is none of that number; 0 needs weights that were given."""
+        known = [entry["round"] for entry in self.model["rounds"]]
+        if number not in known and (number or not self.model.get("origin")):
+            there = ", ".join(map(str, known)) or "none yet"
+            raise SmgError(f"{self.store.folder}: no round {number} to answer with; it has {there}")
 
     def _new_scans(self, site: Site, prepared: list[Prepared], leave_out: bool) -> list[Prepared]:
         """Without those that were learned at another site: they would be tested on as if they were new."""
-        elsewhere = [entry for entry in self.rounds() if entry["site"] != site.name]
-        known = {scan: e["site"] for e in elsewhere for scan in self.store.read_round(e["round"]).get("scans", [])}
-        new = []
+        elsewhere, new = self.learned_elsewhere(site.name, prepared), []
         for scan in prepared:
-            where = next((known[one] for one in scan_hashes(scan) if one in known), None)
+            where = elsewhere.get(scan.subject.case)
             if where is None:
                 new.append(scan)
             elif not leave_out:
@@ -206,6 +217,13 @@ class Lineage:
                     f"--as {where} if this is that site"
                 )
         return new
+
+    def learned_elsewhere(self, site: str, prepared: Sequence[Prepared], upto: int | None = None) -> dict[str, str]:
+        """Return the cases whose scans a version has learned under another site's name, with that name."""
+        others = [entry for entry in self.rounds(upto) if entry["site"] != site]
+        known = {scan: e["site"] for e in others for scan in self.store.read_round(e["round"]).get("scans", [])}
+        found = {p.subject.case: [known[one] for one in scan_hashes(p) if one in known] for p in prepared}
+        return {case: names[0] for case, names in found.items() if names}
 
     # --- taking back --------------------------------------------------------------------------------------------------
 

@@ -32,15 +32,16 @@ class MaskWriter:
     digest: str  # of the round's weights
 
     @classmethod
-    def of(cls, learner: Learner, codes: Mapping[str, str]) -> MaskWriter:
-        """Return the writer for a model's current round; `codes` are over those of its settings."""
-        config = learner.predictor().config
+    def of(cls, learner: Learner, codes: Mapping[str, str], number: int | None = None) -> MaskWriter:
+        """Return the writer for a round, the current one without a number; `codes` are over those of its settings."""
+        config = learner.predictor(number).config
         labels, given = config.preparation.labels, {**config.codes, **codes}
         if unknown := [name for name in codes if name not in labels.names]:
             raise Misuse(f"--code {unknown[0]}: no such class; the model has {', '.join(labels.names)}")
         structures = tuple(Structure(name, code_of(name, given)) for name in labels.names)
-        digest = learner.store.read_round(learner.current)["files"]["weights.safetensors"]
-        return cls(labels, structures, learner.current, digest)
+        number = learner.current if number is None else number
+        digest = learner.store.read_round(number)["files"]["weights.safetensors"]
+        return cls(labels, structures, number, digest)
 
     def write(self, scan: Path, made: Prediction, targets: Mapping[str, Path]) -> None:
         """Write a scan's mask to each target; the key is the format, '' for the scan's own."""

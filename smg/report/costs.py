@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from smg.evaluation.measures import COSTS, Matrix, plasticity
 from smg.evaluation.metrics import COMPARED
+from smg.files import plain_cell
 from smg.report.runs import Run
 from smg.report.table import Cell, csv_numbers, in_latex, markdown_head, markdown_row
 
@@ -149,5 +150,5 @@ def _csv(tables: Sequence[CostTable]) -> str:
     for table in tables:
         for name, row in table.rows.items():
             for column, cell in zip(COLUMNS, row, strict=True):
-                writer.writerow([table.stream, name, "cost", column.head, *csv_numbers(cell)])
+                writer.writerow(map(plain_cell, [table.stream, name, "cost", column.head, *csv_numbers(cell)]))
     return out.getvalue()

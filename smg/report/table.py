@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from smg.evaluation.measures import MEASURES
 from smg.evaluation.metrics import COMPARED, decimal
+from smg.files import plain_cell
 from smg.report.runs import Run
 from smg.sites.labels import first_class
 
@@ -192,7 +193,7 @@ def to_csv(tables: Sequence[StreamTable]) -> str:
     for table in tables:
         for name, row in table.rows.items():
             for (metric, measure), cell in row.items():
-                writer.writerow([table.stream, name, metric, measure, *csv_numbers(cell)])
+                writer.writerow(map(plain_cell, [table.stream, name, metric, measure, *csv_numbers(cell)]))
     return out.getvalue()
 
 

@@ -99,7 +99,7 @@ def test_evaluate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "evaluating A: Case03, 4 of 4" in result.stderr
     assert len((folder / "all.csv").read_text().splitlines()) == 9
     rows = json.loads(smg("evaluate", "model", "sites/C", "--json", cwd=folder).stdout)
-    assert len(rows) == 1
+    assert [row["part"] for row in rows] == ["never learned"] * 4  # the whole of a site that was never learned
     assert set(rows[0]["classes"]["foreground"]) >= {"dsc", "asd", "hd95", "surface_dice", "volume_difference"}
 
 
@@ -124,6 +124,7 @@ def test_two_hospitals_whose_folders_are_called_alike(folder: Path) -> None:
     assert_line(smg("learn", "model", "other/B", "--as", " ", cwd=folder), 2, "--as", "empty")
     rows = json.loads(smg(*both, "--as", "X", "--as", "Y", "--json", cwd=folder).stdout)
     assert [row["site"] for row in rows] == ["X"] * 4 + ["Y"] * 4
+    assert {row["part"] for row in rows} == {"learned at HK"}
 
 
 def test_a_split_can_be_given_as_a_file(folder: Path) -> None:

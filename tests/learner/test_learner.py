@@ -345,7 +345,8 @@ def test_prediction_is_a_mask_on_the_scans_grid_and_evaluation_tells_it(taught: 
     assert np.array_equal(mask.affine, scan.affine)
     rows = taught.evaluate(Site.find(data, "C"), part="all")
     assert [row.case for row in rows] == ["Case00", "Case01", "Case02", "Case03"]
-    assert len(taught.evaluate(Site.find(data, "C"))) == 1
+    assert taught.evaluate(Site.find(data, "C")) == rows  # never learned: all of it
+    assert len(taught.evaluate(Site.find(data, "C"), part="test")) == 1
 
 
 def test_a_model_that_has_learned_nothing_answers_nothing(data: Path, tmp_path: Path) -> None:
