@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smg.serve.model import ServedModel
@@ -51,7 +51,8 @@ def serving(
 
             token = options.secrets.token if options.secrets else None
             rest = Rest(served, work, temporary, options.inbox, token, options.limits)
-            web = WebNode(options, rest, lambda: status_page(served, work, options, rest.inbox), log)
+            shown = replace(options, dicom_port=dicom_port)
+            web = WebNode(options, rest, lambda: status_page(served, work, shown, rest.inbox), log)
             stack.callback(web.close)
             http_port = web.port
         yield Node(work, dicom_port, http_port)
