@@ -37,6 +37,16 @@ def predict(
         str | None, typer.Option(metavar="UID", help="Series of a DICOM folder that holds several.")
     ] = None,
     codes: Codes = None,
+    qc: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for a contact sheet of each scan, contours over slices, as PNG."),
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Also write each class's probability as NIfTI, beside the mask.")
+    ] = False,
+    precision: Annotated[
+        str, typer.Option(help="`float32`, or `bfloat16`: faster on processors that have it, masks differ a little.")
+    ] = "float32",
     trust_code: TrustCode = False,
     number: RoundNumber = None,
     as_json: Json = False,
@@ -51,11 +61,14 @@ def predict(
     from smg.dicom.series import UID
     from smg.learner.learner import Learner
     from smg.learner.outputs import SUFFIXES, MaskWriter, check_target
+    from smg.sites.formats import scan_name
     from smg.sites.scans import apart_from_masks, chosen_series, find_scans, group_channels, mask_files
+    from smg.sites.volume import read_volume
 
     model_first(model, scans, "smg predict MODEL SCAN...")
-    if out.exists() and not out.is_dir():
-        raise Misuse(f"--out {out}: is a file; give a folder")
+    for option, given in (("--out", out), ("--qc", qc)):
+        if given and given.exists() and not given.is_dir():
+            raise Misuse(f"{option} {given}: is a file; give a folder")
     for form in forms or []:
         if form not in SUFFIXES:
             raise Misuse(f"--as {form}: no such format; give {', '.join(SUFFIXES)}")
@@ -63,6 +76,8 @@ def predict(
         raise Misuse(f"--series {series}: no UID; `smg predict` without it lists those of a folder")
     learner = Learner(model)
     predictor, writer = learner.predictor(number), MaskWriter.of(learner, parse_codes(codes or []), number)
+    predictor.use(precision)
+    predictor.keeps_probabilities = probabilities
     named, faults = find_scans(scans)
     paths, masks = apart_from_masks(named)
     if masks and not paths and not faults:
@@ -90,7 +105,15 @@ def predict(
     path_of = {files_of[path][0]: path for path in targets}
 
     def write(read: Path, made: Prediction) -> None:
-        writer.write(read, made, targets[path_of[read]])
+        files = targets[path_of[read]]
+        writer.write(read, made, files)
+        first = next(iter(files.values()))
+        if probabilities:
+            writer.write_probabilities(first, made)
+        if qc:
+            from smg.report.contact_sheet import write_sheet
+
+            write_sheet(qc / f"{scan_name(first)}.png", read_volume(read), made.mask, writer.labels)
 
     for number, (read, made) in enumerate(predictor.predict_all([files_of[p] for p in targets], write), start=1):
         path = path_of[read]

@@ -50,7 +50,7 @@ def scores_and_moments(
     """
     with recorded_moments(network, bottleneck) as moments:
         scores = class_scores(network, images, options, mirror)
-    return scores, torch.cat(moments[:: 2 if mirror else 1]).mean(dim=0).cpu()
+    return scores, torch.cat(moments[:: 2 if mirror else 1]).float().mean(dim=0).cpu()
 
 
 def class_scores(network: nn.Module, images: Tensor, options: Preparation, mirror: bool = False) -> Array:
@@ -94,7 +94,7 @@ def _probabilities(network: nn.Module, windows: Tensor) -> Tensor:
 
 def _logits(network: nn.Module, windows: Tensor) -> Tensor:
     """Return a logit of each class [B, classes, h, w]; a network with one output is taken as a logistic one."""
-    logits: Tensor = network(windows)
+    logits: Tensor = network(windows).float()  # of bfloat16, where the caller has chosen that precision
     return torch.cat([-logits, logits], dim=1) / 2 if logits.shape[1] == 1 else logits
 
 

@@ -15,8 +15,9 @@ from smg.dicom.series import is_series, read_series
 from smg.errors import Misuse, SmgError
 from smg.learner.learner import Learner
 from smg.learner.prediction import Prediction
+from smg.sites.formats import scan_name
 from smg.sites.labels import Labels
-from smg.sites.volume import naming, write_volume
+from smg.sites.volume import Volume, naming, write_volume
 
 SUFFIXES = {"nifti": ".nii.gz", "seg": ".seg.dcm", "rtstruct": ".rtstruct.dcm"}  # format -> end of a mask's file
 DICOM = {"seg": write_seg, "rtstruct": write_rtstruct}
@@ -59,6 +60,15 @@ class MaskWriter:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 origin = Origin(smg.__version__, self.round, self.digest, made.unlike)
                 DICOM[form](target, series, self.labels.index(made.mask.array), self.structures, origin)
+
+    def write_probabilities(self, mask: Path, made: Prediction) -> None:
+        """Write the probability of each class beside a mask, as NAME.CLASS.probability.nii.gz."""
+        if made.probabilities is None:
+            return
+        for number, name in enumerate(self.labels.names, start=1):
+            plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
+            target = mask.with_name(f"{scan_name(mask)}.{plain}.probability.nii.gz")
+            write_volume(target, Volume(made.probabilities[number], made.mask.affine))
 
 
 def check_target(scan: Path, forms: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from smg.cores import cores
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.evaluation.predict import NotFinite, mask_of, scores_and_moments
 from smg.learner.config import LearnerConfig
 from smg.learner.familiarity import Familiar, nearest
@@ -29,6 +29,9 @@ from smg.sites.volume import Volume, read_volume, same_grid
 AT_A_TIME = 4  # threads, and scans that wait before and behind the network: memory does not grow with their number
 
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
 @dataclass(frozen=True, eq=False)
 class Prediction:
     """A scan's mask, on the scan's own grid, and how far the scan is from what the model has learned."""
@@ -38,6 +41,7 @@ class Prediction:
     nearest: str | None  # the site it is most like
     unlike: bool | None  # whether it is unlike every site; None where it is not known
     millilitres: float  # of everything that is not background
+    probabilities: Array | None = None  # [classes, k, j, i], where asked for
 
 
 Answer = tuple[Path, Prediction | SmgError]
@@ -51,6 +55,22 @@ class Predictor:
     def __init__(self, network: nn.Module, config: LearnerConfig, familiar: Familiar) -> None:
         self.network, self.config, self.familiar = network, config, familiar
         self.bottleneck: str | None = None
+        self.precision = torch.float32
+        self.keeps_probabilities = False
+
+    def use(self, precision: str) -> None:
+        """Compute in `float32` or `bfloat16`, which is faster where the processor has instructions for it."""
+        device = next(self.network.parameters()).device
+        if precision not in PRECISIONS:
+            raise Misuse(f"--precision {precision}: no such precision; give {' or '.join(PRECISIONS)}")
+        if precision == "bfloat16":
+            if not has_bfloat16(device):
+                raise SmgError(
+                    f"--precision bfloat16: this {'processor' if device.type == 'cpu' else device.type} has no "
+                    "instructions for it, and would be slower; leave it out"
+                )
+            self.network = self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.precision = PRECISIONS[precision]
 
     def predict(self, *channels: Volume) -> Prediction:
         """Predict one scan, given as the volume of each of its channels."""
@@ -116,11 +136,12 @@ class Predictor:
     def _pass(self, images: Array) -> tuple[Array, Tensor]:
         """Return the scores of prepared slices and the scan's moments, all of them finite."""
         slices, options = torch.from_numpy(images), self.config.preparation
+        device = next(self.network.parameters()).device
         if self.bottleneck is None:
-            device = next(self.network.parameters()).device
             _, first = next(passes(slices, options, 1))
             self.bottleneck = find_bottleneck(self.network, first.to(device))
-        scores, moments = scores_and_moments(self.network, slices, self.bottleneck, options, self.config.mirror)
+        with torch.autocast(device.type, self.precision, enabled=self.precision != torch.float32):
+            scores, moments = scores_and_moments(self.network, slices, self.bottleneck, options, self.config.mirror)
         if not moments.isfinite().all() or not self._measurable(moments):
             raise NotFinite(
                 "its distance to a site is NaN or infinite, so that there is no mask; check its intensities"
@@ -142,7 +163,17 @@ class Predictor:
         classes = mask_of(scores, grid, self.config.largest_component)
         mask = Volume(self.config.preparation.labels.values(classes), grid.affine)
         millilitres = np.count_nonzero(classes) * mask.voxel / 1000
-        return Prediction(mask, distances, nearest(distances), self.familiar.unlike(distances), millilitres)
+        maps = grid.probabilities(scores) if self.keeps_probabilities else None
+        return Prediction(mask, distances, nearest(distances), self.familiar.unlike(distances), millilitres, maps)
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether a device has instructions for bfloat16."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # torch has no public question for it.
+    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return device.type == "cpu" and any(ask() for ask in asked if ask)
 
 
 def _answer(path: Path, made: Future[Prediction]) -> Answer:

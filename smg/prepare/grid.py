@@ -190,6 +190,24 @@ class Grid:
             mask[crop.inside] = resize_classes(prepared, rows, columns)
         return np.ascontiguousarray(self.orientation.stored(mask))
 
+    def probabilities(self, scores: Array) -> Array:
+        """Return the scores of `back` as probabilities on the scan's own grid: [classes, k, j, i], float32.
+
+        Scores of a crop are logits, as nnU-Net resamples them.
+        """
+        _, rows, columns = self.axial_shape
+        whole = np.zeros((scores.shape[1], *self.axial_shape), np.float32)
+        whole[0] = 1
+        if self.crop is None:
+            for number, one in enumerate(scores):
+                whole[:, number] = resize(self._uncut(one), rows, columns)
+        else:
+            rows, columns = (stop - start for start, stop in self.crop.box[1:])
+            logits = np.stack([resample(one, rows, columns, order=1) for one in scores], axis=1)
+            powers = np.exp(logits - logits.max(axis=0))
+            whole[:, *self.crop.inside] = powers / powers.sum(axis=0)
+        return np.stack([np.ascontiguousarray(self.orientation.stored(of)) for of in whole])
+
     def _uncut(self, cut: Array) -> Array:
         """Return a mask or scores of the field in the whole slice, with background around the field."""
         if cut.shape[-2:] == self.whole:

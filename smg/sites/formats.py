@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 NIFTI = (".nii", ".nii.gz")
 META = (".mha", ".mhd")
 NRRD = (".nrrd",)
+DICOM_ENDS = (".seg.dcm", ".rtstruct.dcm")  # of masks that we write
 SUFFIXES = NIFTI + META + NRRD
 
 
@@ -60,6 +61,12 @@ def scan_suffix(path: Path) -> str | None:
     if name.startswith("."):
         return None
     return next((s for s in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(s)), None)
+
+
+def scan_name(path: Path) -> str:
+    """Return a file's name without the suffix of its format, such as `p1` of `p1.nii.gz` and of `p1.seg.dcm`."""
+    suffix = scan_suffix(path) or next((s for s in DICOM_ENDS if path.name.endswith(s)), "")
+    return path.name[: len(path.name) - len(suffix)]
 
 
 class naming:

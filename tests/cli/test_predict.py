@@ -126,3 +126,49 @@ def test_mistakes_get_one_line_and_exit_1(folder: Path, words: tuple[str, ...], 
     assert sentence in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
     assert not (folder / "m").exists()
+
+
+def test_contact_sheets_and_probabilities(folder: Path) -> None:
+    from PIL import Image
+
+    words = ("--qc", "qc", "--probabilities", "--json")
+    result = smg("predict", "model", "scans", "--out", "with-maps", *words, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert sorted(p.name for p in (folder / "qc").iterdir()) == ["one.png", "two.png"]
+    assert {p.name for p in (folder / "with-maps").iterdir()} == {
+        "one.nii.gz", "one.foreground.probability.nii.gz", "two.mha", "two.foreground.probability.nii.gz",
+    }  # fmt: skip
+    mask = read_volume(folder / "with-maps/one.nii.gz")
+    likely = read_volume(folder / "with-maps/one.foreground.probability.nii.gz")
+    assert likely.array.shape == mask.array.shape
+    assert np.allclose(likely.affine, mask.affine)
+    assert not (mask.array.astype(bool) & (likely.array < 0.5)).any()  # a component may be missing, none is added
+    sheet = np.asarray(Image.open(folder / "qc/one.png")).astype(int)
+    coloured = np.ptp(sheet, axis=2) > 40  # a scan is grey, its contours are not
+    assert coloured.any() == bool(mask.array.any())
+    refused = smg("predict", "model", "scans", "--out", "x", "--qc", "scans/one.nii.gz", cwd=folder)
+    assert refused.returncode == 2
+    assert "--qc scans/one.nii.gz: is a file" in refused.stderr
+
+
+def test_bfloat16_where_the_processor_has_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from smg.learner.learner import Learner
+    from smg.learner.prediction import has_bfloat16
+
+    monkeypatch.setattr("smg.learner.prediction.has_bfloat16", lambda device: True)  # slower elsewhere, and the same
+    image, one, other = scan(50)[0], Learner(folder / "model").predictor(), Learner(folder / "model").predictor()
+    one.keeps_probabilities = other.keeps_probabilities = True
+    other.use("bfloat16")
+    exact, rough = one.predict(image).probabilities, other.predict(image).probabilities
+    assert exact is not None
+    assert rough is not None
+    assert rough.dtype == exact.dtype == np.float32
+    assert 0 < np.abs(exact - rough).max() < 0.05
+    monkeypatch.setattr("smg.learner.prediction.has_bfloat16", lambda device: False)
+    refused = smg("predict", "model", "scans", "--out", "none", "--precision", "bfloat16", cwd=folder)
+    assert refused.returncode == 1
+    assert "has no instructions for it" in refused.stderr
+    assert smg("predict", "model", "scans", "--out", "none", "--precision", "half", cwd=folder).returncode == 2
+    assert isinstance(has_bfloat16(torch.device("cpu")), bool)
