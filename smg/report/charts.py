@@ -10,7 +10,7 @@ import numpy as np
 
 from smg.evaluation.metrics import METRICS
 from smg.report.paired import Difference
-from smg.report.style import FAINT, INK, MARKERS, PALETTE, Look
+from smg.report.style import CARD, FAINT, INK, MARKERS, PALETTE, Look
 from smg.report.table import StreamTable
 from smg.sites.formats import Array
 
@@ -90,7 +90,7 @@ def fill_differences(
             for one in (d for d in differences if (d.stream, d.measure) == (stream, measure)):
                 y = methods.index(one.method) + 0.26 * (place - (len(streams) - 1) / 2)
                 axis.plot([one.low, one.high], [y, y], color=colour, lw=1.6, solid_capstyle="butt")
-                axis.plot(one.mean, y, color=colour, marker=marker, ms=6, mfc=colour if one.certain else "white")
+                axis.plot(one.mean, y, color=colour, marker=marker, ms=6, mfc=colour if one.certain else CARD)
         axis.set_title(measure)
         axis.set_xlabel("points of DSC")
         axis.grid(False, axis="y")

@@ -25,7 +25,7 @@ from smg.report.charts import (
     fill_matrices,
 )
 from smg.report.collect import Material, Record, milliseconds_per_step
-from smg.report.figures import Drawn, Figures
+from smg.report.figures import WIDTH, Drawn, Figures
 from smg.report.focus import Focus
 from smg.report.matrices import HeatCell, curve_of, heat_rows, limits_of, matrix_of
 from smg.report.objective import QUANTITIES, logged, round_starts
@@ -119,7 +119,7 @@ def difference_figure(material: Material, focus: Focus, figures: Figures) -> Dra
     methods = len({one.method for one in found})
     height = 110 + 22 * len(streams) + (18 + 10 * len(streams)) * methods
     return figures.compose(
-        "differences", f"Each method minus {focus.baseline}, points of DSC: {ends}", fill, 520, height
+        "differences", f"Each method minus {focus.baseline}, points of DSC: {ends}", fill, WIDTH, height
     )
 
 

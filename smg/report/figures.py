@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from smg.files import replacing
-from smg.report.style import FAINT, GRID, INK, PALETTE, drawing
+from smg.report.style import CARD, FAINT, GRID, INK, PALETTE, drawing
 
 WIDTH, HEIGHT = 420, 300  # points, which are pixels of the page; a phone shows text at nearly this size
 Draw = Callable[[Any], None]  # draws onto an axis or a figure
 
 # Colours that the page's style sheet sets, so that figures follow the light or dark theme.
-THEMED = {INK: "currentColor", FAINT: "var(--faint)", GRID: "var(--line)"} | {
+THEMED = {INK: "currentColor", FAINT: "var(--faint)", GRID: "var(--line)", CARD: "var(--raised)"} | {
     light: f"var(--m{place})" for place, (light, _) in enumerate(PALETTE)
 }
 

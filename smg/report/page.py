@@ -84,7 +84,7 @@ def _page(
         "metrics": COMPARED,
         "measures": MEASURES,
         "cost_columns": COLUMNS,
-        "beside": [COLUMNS[n].head for n in sections.BESIDE],
+        "beside": list(zip(sections.BESIDE_HEADS, (COLUMNS[n].head for n in sections.BESIDE), strict=True)),
         "cost_table": COSTS,
         "focus": focus,
         "answers": sections.stream_answers(material, focus),

@@ -16,12 +16,10 @@ from smg.report.runs import Run
 from smg.report.table import Cell, StreamTable, cells, paper_tables
 from smg.sites.labels import first_class
 
-# Columns of costs that stand beside the measures, as many as there are measures.
-BESIDE = [
-    n
-    for n, column in enumerate(COLUMNS)
-    if column.head in ("plasticity DSC %", "subjects kept", "MB kept", "seconds a round")
-]
+# Columns of costs that stand beside the measures, as many as there are measures, with headings that leave room.
+_HEADS = {"plasticity DSC %": "plasticity", "subjects kept": "subjects", "MB kept": "MB", "seconds a round": "s"}
+BESIDE = [n for n, column in enumerate(COLUMNS) if column.head in _HEADS]
+BESIDE_HEADS = [_HEADS[COLUMNS[n].head] for n in BESIDE]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class MeasureRow:
     is_reference: bool
     seeds: str
     cells: list[PageCell]
-    beside: list[PageCell]  # of BESIDE; empty where no run of the stream stores its costs
+    beside: list[str]  # means of BESIDE; empty where no run of the stream stores its costs
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def stream_answers(material: Material, focus: Focus) -> list[StreamAnswer]:
                 measures=[
                     MeasureRow(name, name in table.references, _joined(table.seeds[name]),
                                [page_cell(cell, digits) for cell, digits in cells(row)],
-                               [page_cell(costs[table.stream][name][n], COLUMNS[n].digits) for n in BESIDE]
+                               [page_cell(costs[table.stream][name][n], COLUMNS[n].digits).mean for n in BESIDE]
                                if table.stream in costs else [])
                     for name, row in table.rows.items()
                 ],

@@ -21,6 +21,7 @@ PALETTE = (
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", ">", "*", "h", "d")
 DASHES: tuple[tuple[int, tuple[float, ...]], ...] = ((0, ()), (0, (5, 1.6)), (0, (1.2, 1.4)), (0, (5, 1.4, 1.2, 1.4)))
 INK, FAINT, GRID = "#1b1f24", "#59616b", "#d5d9de"  # text, secondary text, grid lines
+CARD = "#f6f7f9"  # behind a figure on the page
 FIXED_COLOURS = ("sga+c", "finetune")  # methods that have the first colours in every report
 
 # Contours over a grey scan: the true one, the prediction right after the site was learned, and that at the end.
