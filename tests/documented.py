@@ -47,6 +47,15 @@ def try_page(page: Path, folder: Path) -> int:
     return len(typed)
 
 
+def _smaller(words: list[str], folder: Path) -> list[str]:
+    """Smaller settings; a model from nnU-Net keeps its network and patch, and is small as the desk has it."""
+    about = folder / words[2] / "model.json" if words[1] == "learn" else None
+    from_nnunet = any(word.startswith("nnunet:") for word in words)
+    if from_nnunet or (about and about.is_file() and '"PlainConvUNet"' in about.read_text()):
+        return ["--set", "iterations=3", "--set", "batch=2"]
+    return TINY
+
+
 def _try(command: str, folder: Path) -> None:
     words = [found for word in shlex.split(command) for found in _expanded(word, folder)]
     if words[0] == "make":
@@ -56,7 +65,7 @@ def _try(command: str, folder: Path) -> None:
         words = words[words.index("-m") + 1 :]
     assert words[0] == "smg", f"{command}: only smg, make and torchrun -m smg can be tried"
     trains = words[1] in ("learn", "run", "bench")
-    more = (TINY if trains else []) + (FEWER if words[1] == "bench" else [])
+    more = (_smaller(words, folder) if trains else []) + (FEWER if words[1] == "bench" else [])
     more += ["--workers", "1"] if words[1] == "bench" and "--slurm" not in words else []
     result = smg(*words[1:], *more, cwd=folder)
     well = (0, HELD) if words[1] == "learn" else (0,)

@@ -17,6 +17,7 @@ from smg.dicom.rtstruct import write_rtstruct
 from smg.dicom.series import read_series
 from tests.conftest import scan, write_site
 from tests.dicom.made import write_series
+from tests.nnunet_folders import write_nnunet
 
 SITES = ("RUNMC", "HCRUDB", "UCL", "BIDMC", "HK")
 
@@ -46,6 +47,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for mask in (tmp_path / "scans").glob("*_segmentation*"):
         mask.unlink()
     _write_dicom(tmp_path)
+    write_nnunet(tmp_path / "nnUNet_results/Dataset042_Prostate/nnUNetTrainer__nnUNetPlans__2d")
     monkeypatch.setattr(smg.phantom.phantom, "SMALL", 3)
     monkeypatch.setattr(import_module("smg.cli.demo"), "SUBJECTS", 3)
     whole = smg.bench.plan.read_plan
