@@ -23,11 +23,23 @@ def demo(
         int | None,
         typer.Option(help="CPU threads of each run; changes rounding. [default: its share of the cores]", min=1),
     ] = None,
+    federation: Annotated[
+        bool,
+        typer.Option("--federation", help="Run three phantom hospitals as processes whose exemplars stay at home."),
+    ] = False,
 ) -> None:
     """Compare fine-tuning with SGA(+c) on a stream of small phantom hospitals, and draw what each has forgotten.
 
+    With --federation, three hospitals learn one model over a relay with mutual TLS on this machine instead, and the
+    result is compared with the centralised one.
+
     Example: `smg demo --out demo`
     """
+    if federation:
+        from smg.cli.demo_federation import federated_demo
+
+        federated_demo(out, seed)
+        return
     from smg.bench.plan import read_plan
     from smg.bench.workers import Bench
     from smg.cli.bench import go_through

@@ -161,7 +161,9 @@ for command in (init, serve, join, status):
 
 
 @contextmanager
-def hospitals_of(folder: Path | None, model: Path, absent: Absent, patience: float) -> Iterator[Peers | None]:
+def hospitals_of(
+    folder: Path | None, model: Path, absent: Absent, patience: float, secure: bool
+) -> Iterator[Peers | None]:
     """Give the other hospitals of a round, if the command names a federation."""
     if folder is None:
         yield None
@@ -171,7 +173,7 @@ def hospitals_of(folder: Path | None, model: Path, absent: Absent, patience: flo
     from smg.federation.kit import Kit
 
     kit: Kit = Kit.open(folder)
-    with federated(kit, model, absent, patience, say=say) as peers:
+    with federated(kit, model, absent, patience, say=say, secure=secure) as peers:
         yield peers
 
 

@@ -17,6 +17,7 @@ import smg
 from smg.errors import SmgError
 from smg.federation.desk import Desk, Handler
 from smg.federation.limits import Audit, Gate, Limits
+from smg.federation.masks import Masks
 from smg.federation.messages import Ask, Holding, Message, Query, Sums, Terms
 from smg.federation.privacy import Noise
 from smg.federation.transport import Refused
@@ -50,10 +51,12 @@ class Hospital:
     limits: Limits = field(default_factory=Limits)
     audit: Audit = field(default_factory=Audit)
     noise: Noise | None = None
+    masks: Masks | None = None  # of secure sums
     handlers: dict[str, Handler] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._gate = Gate(self.site, self.limits, self.audit)
+        self._masked: tuple[bytes, Message] | None = None  # the last question under masks, and its answer
         self._now: Iteration | None = None  # a row that two questions of one iteration need is read once
         own: dict[str, Handler] = {"greeting": self.greet, "gradients": self.gradients}
         self._desk = Desk(self.site, self._gate, self.audit, own | self.handlers)
@@ -69,15 +72,34 @@ class Hospital:
             here, there = vars(self.terms), vars(asked)
             what = ", ".join(f"{name} {there[name]}, here {here[name]}" for name in differing)
             raise Refused(f"hospital {self.site}: computes otherwise than the incoming one ({what}); make them equal")
-        return Holding(self.site, len(self.slices), self.exemplars, self.terms, self.limits.least_rows).message()
+        key = self.masks.public if self.masks else ""
+        return Holding(self.site, len(self.slices), self.exemplars, self.terms, self.limits.least_rows, key).message()
 
     def gradients(self, message: Message) -> Message:
         """Return of each query the gradient and loss, summed over its rows."""
-        return self.sums(Ask.of(message)).message()
+        ask = Ask.of(message)
+        return self.sums(ask).message() if ask.exchange is None else self._under_masks(ask)
+
+    def _under_masks(self, ask: Ask) -> Message:
+        """Return the sums under masks; the same question again gets the same answer, and another one none."""
+        assert ask.exchange is not None
+        question = ask.message().digest()
+        if self._masked and self._masked[0] == question:
+            return self._masked[1]
+        if self.masks is None:
+            raise Refused(f"hospital {self.site}: gives no secure sums; start it with a newer smg")
+        sums = self.sums(ask)
+        self.masks.use(ask.exchange)
+        pairs = zip(sums.gradients, sums.losses, strict=True)
+        whole = [torch.cat([gradient, loss[None]]) for gradient, loss in pairs]
+        hidden = [self.masks.masked(one, ask.exchange, number) for number, one in enumerate(whole)]
+        self._masked = question, Sums(tuple(hidden), ()).message()
+        return self._masked[1]
 
     def sums(self, ask: Ask) -> Sums:
-        """Return the row-summed gradients and losses."""
-        self._gate.check_rows(ask.queries)
+        """Return the row-summed gradients and losses; under masks, a query without rows is answered by zeros."""
+        masked = ask.exchange is not None
+        self._gate.check_rows(tuple(one for one in ask.queries if one.rows) if masked else ask.queries)
         self._check(ask)
         iteration = self._iteration(ask)
         self.oracle.at(*ask.place, report=False)
@@ -88,6 +110,8 @@ class Hospital:
         batch = Batch("asked", tuple((0, index, place) for index, place in query.rows), iteration)
         loss = LOSSES[query.loss] if query.loss else None
         theta = theta.to(self.oracle.theta.device)
+        if not query.rows:
+            return torch.zeros_like(theta), theta.new_zeros(())
         if self.noise is not None:
             return self.noise.summed(self.oracle, theta, batch, loss)
         return summed(self.oracle, theta, batch, loss)

@@ -26,12 +26,13 @@ def federated(
     patience: float = 600.0,
     timeout: float = 120.0,
     say: Callable[[str], None] = lambda _line: None,
+    secure: bool = False,
 ) -> Iterator[Peers]:
     """Connect to the other hospitals, with all folders of the model brought to the same rounds."""
     _wait_for_own_service(kit, min(patience, FIRST))
     way = Carried(kit, timeout, say)
     try:
-        peers = Peers(Roster(way, absent, patience, say), kit.others, model, pseudonyms(kit.secret()))
+        peers = Peers(Roster(way, absent, patience, say, secure=secure), kit.others, model, pseudonyms(kit.secret()))
         peers.bring_together()
         yield peers
     finally:

@@ -68,7 +68,7 @@ class Gate:
 
     def check_rows(self, queries: tuple[Query, ...]) -> None:
         """Refuse a gradient of fewer rows than the hospital allows; a query without rows needs no answer."""
-        fewest = min((len(one.rows) for one in queries), default=0)
+        fewest = min((len(one.rows) for one in queries), default=self.limits.least_rows)
         if fewest < self.limits.least_rows:
             raise Refused(
                 f"hospital {self.site}: answers for no fewer than {self.limits.least_rows} rows, and was asked for "

@@ -6,6 +6,7 @@ no name of a patient and no pixel has a place in them.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,14 @@ class Message:
         # safetensors stores no tensors that share memory, and a file without any tensor is legal.
         made = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in self.tensors.items()}
         return save(made, {"kind": self.kind, "facts": json.dumps(self.facts, sort_keys=True)})
+
+    def digest(self) -> bytes:
+        """Return a hash of what it says; its bytes may differ, since safetensors keeps no order of metadata."""
+        whole = hashlib.sha256(json.dumps([self.kind, self.facts], sort_keys=True).encode())
+        for name in sorted(self.tensors):
+            tensor = self.tensors[name].detach().cpu().contiguous()
+            whole.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode() + tensor.numpy().tobytes())
+        return whole.digest()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Message:
@@ -64,11 +73,12 @@ class Ask:
     augmented: bool
     thetas: tuple[Tensor, ...]
     queries: tuple[Query, ...]
+    exchange: int | None = None  # number of a secure sum's masks
 
     def message(self) -> Message:
         """Return it as a message."""
         queries = [[one.theta, [list(row) for row in one.rows], one.loss] for one in self.queries]
-        facts = {"place": list(self.place), "augmented": self.augmented, "queries": queries}
+        facts = {"place": list(self.place), "augmented": self.augmented, "queries": queries, "exchange": self.exchange}
         return Message("gradients", facts, {f"theta.{n}": theta for n, theta in enumerate(self.thetas)})
 
     @classmethod
@@ -79,12 +89,16 @@ class Ask:
             Query(int(theta), tuple((int(index), int(place)) for index, place in rows), str(loss))
             for theta, rows, loss in message.facts["queries"]
         )
-        return cls((seed, round_, iteration), bool(message.facts["augmented"]), numbered("theta", message), queries)
+        thetas, exchange = numbered("theta", message), message.facts.get("exchange")
+        return cls((seed, round_, iteration), bool(message.facts["augmented"]), thetas, queries, exchange)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """A hospital's answer: of each query the gradient and the loss, summed over its rows."""
+    """A hospital's answer: of each query the gradient and the loss, summed over its rows.
+
+    Under masks (smg.federation.masks) the loss is the gradient's last entry, and there are no losses apart.
+    """
 
     gradients: tuple[Tensor, ...]
     losses: tuple[Tensor, ...]

@@ -29,6 +29,7 @@ from smg.learner.learner import Learner
 from smg.learner.store import Store
 
 NOT_FEDERATED = ("sga-direct",)
+EACH_GRADIENT = ("gem", "isgm")  # of a site, which a sum over sites would hide
 
 
 class Peers:
@@ -96,6 +97,7 @@ class Peers:
         entries = line_of(model, model["current"])
         far = {e["site"] for e in entries if not is_at_home(self.folder, e["round"])}
         far -= {e["site"] for e in entries if is_at_home(self.folder, e["round"])}
+        self.rows, self._holders = {}, {}
         if not far:
             return
         holdings = self.roster.greet(self._holding(far), terms_of_config(config), model["current"])
@@ -105,6 +107,19 @@ class Peers:
             self.rows[holding.site] = Rows(holding.rows, holding.exemplars)
             self._holders[holding.site] = hospital
         self._require_all(far)
+        if self.roster.secure:
+            self._agree(name)
+
+    def _agree(self, method: str) -> None:
+        """Hand the hospitals each other's public keys, for secure sums."""
+        keys = {hospital: one.public_key for hospital, one in self.roster.holdings.items()}
+        if method in EACH_GRADIENT:
+            raise Misuse(f"method {method}: needs each site's gradient, so sums hide nothing; use sga, jm or c-meta")
+        if len(keys) < 2:
+            raise Misuse("secure sums need two other hospitals or more: with one, the sum is its own gradient")
+        if self.roster.absent == "drop" or not all(rows.count for rows in self.rows.values()):
+            raise Misuse("secure sums need every hospital's answer; use --absent hold, and exemplars at all of them")
+        self.roster.ask_each(keys, Message("keys", {"keys": keys}))
 
     def cost(self, config: LearnerConfig, incoming: int) -> Cost | None:
         """Return what a round will send, by the slices of its site; None where no other hospital takes part."""
@@ -144,7 +159,7 @@ class Peers:
     def source(self, own: GradientSource, sites: Sequence[str]) -> GradientSource:
         assert isinstance(own, Oracle)
         owners = [self._holders.get(site) if site in self.rows else None for site in sites]
-        self._source = Federated(own, owners, self.roster.ask_all, self.roster.is_dropped)
+        self._source = Federated(own, owners, self.roster.ask_all, self.roster.is_dropped, self.roster.secure)
         return self._source
 
     def nearest(self, network: nn.Module, unit: Tensor) -> Mapping[str, Tensor]:
@@ -175,6 +190,7 @@ class Peers:
             "holders": dict(self._holders),
             "absent": self.roster.absent,
             "iterations_without": absent,
+            "secure_sums": self.roster.secure,
         }
 
     def _asked(self, question: Message, all_sites: bool = False) -> dict[str, Message]:

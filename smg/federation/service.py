@@ -20,6 +20,7 @@ from smg.federation.desk import Desk, Handler
 from smg.federation.hospital import Hospital, refuse_coupled_rows, terms_of
 from smg.federation.limits import Audit, Gate, Limits
 from smg.federation.local_socket import Frames, listen
+from smg.federation.masks import Masks
 from smg.federation.messages import Message, Terms
 from smg.federation.privacy import Noise
 from smg.federation.transport import NotGreeted, Refused
@@ -88,6 +89,7 @@ class Service:
             "receive": self.receive,
             "holding": self.holding,
             "greeting": self.greet,
+            "keys": self.keys,
             "gradients": lambda message: self._hospital().gradients(message),
             "nearest": self.nearest,
             "summary": self.summary,
@@ -128,6 +130,13 @@ class Service:
         if hospital is None:
             raise Refused(f"hospital {self.name}: holds no site of this model")
         return hospital.greet(message)
+
+    def keys(self, message: Message) -> Message:
+        """Agree with the other hospitals on masks for secure sums."""
+        masks = self._hospital().masks
+        assert masks is not None
+        masks.agree(self.name, message.facts["keys"])
+        return Message("agreed")
 
     def nearest(self, message: Message) -> Message:
         """Return of each unit vector the least of -sim to this hospital's exemplars."""
@@ -180,6 +189,8 @@ class Service:
 
     def _open(self, upto: int) -> Opened:
         past = Learner(self.folder)
+        if upto and upto not in [entry["round"] for entry in past.model["rounds"]]:
+            raise Refused(f"hospital {self.name}: does not have round {upto}; bring the versions together first")
         entries = [e for e in line_of(past.model, upto) if is_at_home(self.folder, e["round"])]
         sites = dict.fromkeys(entry["site"] for entry in entries)
         if len(sites) > 1:
@@ -206,6 +217,7 @@ class Service:
             self.limits,
             self.audit,
             self.noise,
+            Masks(),
         )
         return Opened(hospital, config, exemplars, sentinels)
 

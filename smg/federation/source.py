@@ -16,6 +16,7 @@ from torch import Tensor
 
 from smg.errors import SmgError
 from smg.federation.hospital import LOSSES, refuse_coupled_rows, summed
+from smg.federation.masks import opened
 from smg.federation.messages import Ask, Query, Sums
 from smg.gradients.oracle import Answer, Asked, Oracle, Scale
 from smg.networks.loss import Loss, name_of
@@ -36,6 +37,7 @@ class Federated:
     owners: Sequence[str | None]
     ask: Callable[[dict[str, Ask]], dict[str, Future[Sums]]]
     dropped: Callable[[str, int], bool] = lambda _hospital, _iteration: False  # whose rows an iteration leaves out
+    secure: bool = False  # sum under masks (smg.federation.masks)
     answers: list[Answer] = field(default_factory=list)
     products: list[tuple[str, Tensor]] = field(default_factory=list)
     journeys: int = 0  # exchanges in this iteration
@@ -44,6 +46,7 @@ class Federated:
     def __post_init__(self) -> None:
         refuse_coupled_rows(self.own.network)
         self.theta, self._reports = self.own.theta, True
+        self._exchange = -1
         self._gone: set[str] = set()
 
     def at(self, *place: int, scale: Scale | None = None, report: bool = True) -> None:
@@ -60,6 +63,9 @@ class Federated:
         futures = self.ask(asks) if asks else {}
         self.journeys += bool(asks)
         parts: list[list[Part]] = [self._own_part(*one) for one in whole]
+        if self.secure:
+            self._add_hidden(whole, parts, futures, of_query)
+            return [self._total(*one, part) for one, part in zip(whole, parts, strict=True)]
         for hospital in dict.fromkeys(owner for owner in self.owners if owner in futures):
             assert hospital is not None
             sums = futures[hospital].result()
@@ -67,6 +73,20 @@ class Federated:
                 count = sum(self._owner(row[0]) == hospital for row in whole[number][1].rows)
                 parts[number].append((gradient.to(self.theta), loss.to(self.theta), count))
         return [self._total(*one, part) for one, part in zip(whole, parts, strict=True)]
+
+    def _add_hidden(
+        self,
+        whole: Sequence[tuple[Tensor, Batch, Loss | None]],
+        parts: list[list[Part]],
+        futures: dict[str, Future[Sums]],
+        of_query: dict[str, list[int]],
+    ) -> None:
+        """Add to each part the sum over all other hospitals, which is all that can be read."""
+        sums = {hospital: future.result() for hospital, future in futures.items()}
+        for place, number in enumerate(next(iter(of_query.values()), [])):
+            total = opened([one.gradients[place] for one in sums.values()], self.theta)
+            count = sum(self._owner(row[0]) is not None for row in whole[number][1].rows)
+            parts[number].append((total[:-1], total[-1], count))
 
     def linear(
         self, theta: Tensor, batch: Batch, loss: Loss | None = None
@@ -93,6 +113,8 @@ class Federated:
                 owner = self._owner(source)
                 if owner is not None and owner not in self._gone:
                     rows.setdefault(owner, []).append((index, place))
+            if self.secure and rows:  # every hospital answers every query, so that masks cancel
+                rows = {owner: rows.get(owner, []) for owner in dict.fromkeys(self.owners) if owner is not None}
             for owner, own in rows.items():
                 known = thetas.setdefault(owner, [])
                 at = next((n for n, one in enumerate(known) if one is theta), None)
@@ -105,7 +127,11 @@ class Federated:
             return {}, {}
         iteration = asked[0][1].iteration
         here, augmented = (iteration.seed, iteration.round, iteration.number), _augments(iteration.augmentation)
-        return {owner: Ask(here, augmented, tuple(thetas[owner]), tuple(queries[owner])) for owner in queries}, numbers
+        self._exchange += self.secure
+        exchange = self._exchange if self.secure else None
+        return {
+            owner: Ask(here, augmented, tuple(thetas[owner]), tuple(queries[owner]), exchange) for owner in queries
+        }, numbers
 
     def _own_part(self, theta: Tensor, batch: Batch, loss: Loss | None) -> list[Part]:
         rows = tuple(row for row in batch.rows if self._owner(row[0]) is None)

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from smg import trust
 from smg.errors import SmgError
 from smg.federation.messages import Message
 from smg.federation.transport import Refused
@@ -170,11 +171,9 @@ def _check(weights: Mapping[str, Tensor], config: LearnerConfig) -> None:
 
 
 def _refuse_code(config: Mapping[str, Any]) -> None:
-    """Refuse a configuration that names a file of Python: a model from another hospital is data."""
-    words = [config.get("method", ""), config.get("loss", ""), (config.get("replay") or {}).get("policy") or ""]
-    words += [str(value) for value in (config.get("network") or {}).values()]
-    if any(".py" in str(word) for word in words):
-        raise Refused("the model uses a method, loss, policy or network of a file of its own; a federation runs smg's")
+    """Refuse a configuration that names code: a model from another hospital is data."""
+    if found := trust.code_named_in(config):
+        raise Refused(f"the model uses code of its own ({', '.join(found.values())}); a federation runs smg's")
 
 
 def _of_patients(key: str, record: Mapping[str, Any]) -> bool:

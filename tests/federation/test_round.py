@@ -35,9 +35,9 @@ SETTINGS: dict[str, Any] = {
 class Land:
     """Three hospitals, each with scans, a service and a model folder of its own."""
 
-    def __init__(self, folder: Path, method: str) -> None:
+    def __init__(self, folder: Path, method: str, config: LearnerConfig | None = None) -> None:
         self.folder = folder
-        self.config = LearnerConfig.model_validate(SETTINGS | {"method": method})
+        self.config = config or LearnerConfig.model_validate(SETTINGS | {"method": method})
         self.sites = {
             name: Site.find(write_site(folder / "data" / name, 7, first_seed=10 * n)) for n, name in enumerate(NAMES)
         }
