@@ -162,7 +162,7 @@ for command in (init, serve, join, status):
 
 @contextmanager
 def hospitals_of(
-    folder: Path | None, model: Path, absent: Absent, patience: float, secure: bool
+    folder: Path | None, model: Path, absent: Absent, patience: float, timeout: float, secure: bool
 ) -> Iterator[Peers | None]:
     """Give the other hospitals of a round, if the command names a federation."""
     if folder is None:
@@ -173,7 +173,7 @@ def hospitals_of(
     from smg.federation.kit import Kit
 
     kit: Kit = Kit.open(folder)
-    with federated(kit, model, absent, patience, say=say, secure=secure) as peers:
+    with federated(kit, model, absent, patience, timeout, say, secure) as peers:
         yield peers
 
 

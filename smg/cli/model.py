@@ -132,6 +132,9 @@ def learn(
     patience: Annotated[
         float, typer.Option(help="Seconds to wait for a hospital before the round stops, resumable.", min=0)
     ] = 600.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds in which a hospital of the federation answers, or counts as away.", min=1)
+    ] = 120.0,
     secure: Annotated[
         bool, typer.Option("--secure-sums", help="Hide each hospital's gradients in the federation's sum, by masks.")
     ] = False,
@@ -166,7 +169,7 @@ def learn(
     parts = _split(found, split)
     planned_for = None if configs or start else minutes or MINUTES
     _refuse_few(found, len(found.subjects), parts, few)
-    with hospitals_of(federation, model, absent, patience, secure) as peers:
+    with hospitals_of(federation, model, absent, patience, timeout, secure) as peers:
         learner = _learner(model, given, other_preparation, found, parts, leave_out, again, few, planned_for, start)
         detail(f"settings: {learner.config.model_dump_json()}")
         if peers:

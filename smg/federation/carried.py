@@ -1,8 +1,8 @@
 """The way over NVFLARE, as the learner sees it: jobs are started as they are needed, and each is one attempt.
 
-A job ends when any hospital's part of it dies, and takes in no hospital that was not there when it began. So a job that
-ended is followed by another one, of the hospitals that are connected then; questions under way fail as `Absent`, and
-who asked asks again.
+A job takes in no hospital that was not there when it began, and may or may not end when a hospital's part of it dies.
+So a job that ended, or in which a hospital did not answer, is followed by another one of the hospitals that are
+connected then. Questions under way fail as `Absent`, and who asked asks again.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class Carried:
         self._listening = listen(kit.folder / LEARNER)
         self._link: Link | None = None
         self._lock, self._looked = Lock(), 0.0
+        self._failed: set[str] = set()  # hospitals that did not answer in the job of the link
         self._threads = ThreadPoolExecutor(4 * len(kit.hospitals), thread_name_prefix="asking")
 
     def ask(self, hospital: str, question: bytes) -> Future[bytes]:
@@ -102,7 +103,11 @@ class Carried:
         link = self._linked(hospital)
         begun = time.monotonic()
         self.traffic.note(self.kit.name, hospital, question)
-        answer = link.ask(hospital, question, self.timeout).result()
+        try:
+            answer = link.ask(hospital, question, self.timeout).result()
+        except Absent:
+            self._failed.add(hospital)
+            raise
         self.traffic.note(hospital, self.kit.name, answer)
         self.traffic.journeys += 1
         self.traffic.sent += len(question)
@@ -115,7 +120,7 @@ class Carried:
         with self._lock:
             link = self._link
             if link and not link.ended.is_set():
-                if hospital in link.members:
+                if hospital in link.members and hospital not in self._failed:
                     return link
                 if time.monotonic() - self._looked < LOOK_AGAIN:
                     raise Absent(hospital, "is not connected to the relay")
@@ -129,6 +134,7 @@ class Carried:
                     if link:
                         link.close()
                     self._link = self._started(made, there)
+                    self._failed.clear()
             except Absent:
                 raise
             except SmgError as error:

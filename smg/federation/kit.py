@@ -159,6 +159,7 @@ def settle(flare: Path) -> None:
     made |= {"class_allow_list": CLASSES, "allow_log_streaming": False}
     made["components"] = [one for one in made["components"] if one["id"] not in ("site_log_streamer", "log_receiver")]
     if "snapshot_persistor" in made:
+        made["servers"][0]["heart_beat_timeout"] = 30
         made["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(flare / "snapshots")
     for component in made["components"]:
         if component["id"] == "job_manager":

@@ -47,10 +47,12 @@ class Federated:
         refuse_coupled_rows(self.own.network)
         self.theta, self._reports = self.own.theta, True
         self._exchange = -1
+        self._scale: Scale | None = None
         self._gone: set[str] = set()
 
     def at(self, *place: int, scale: Scale | None = None, report: bool = True) -> None:
-        self.own.at(*place, scale=scale, report=False)
+        self.own.at(*place, report=False)
+        self._scale = scale
         self.answers, self.products, self._reports, self.journeys = [], [], report, 0
         self._gone = {owner for owner in self.owners if owner and self.dropped(owner, place[-1])}
 
@@ -97,7 +99,7 @@ class Federated:
         )
 
     def preconditioned(self, gradient: Tensor) -> Tensor:
-        return self.own.preconditioned(gradient)
+        return self.own.preconditioned(gradient) if self._scale is None else self._scale(gradient)
 
     def _owner(self, source: int) -> str | None:
         return self.owners[source - 1] if source else None
@@ -137,6 +139,12 @@ class Federated:
         rows = tuple(row for row in batch.rows if self._owner(row[0]) is None)
         if not rows:
             return []
+        if len(rows) == len(batch.rows):  # the very numbers that it would give without a federation
+            self.own.at(*self.own.place, report=True)
+            gradient = self.own(theta, batch, loss)
+            value = self.own.answers[-1].loss
+            self.own.answers.clear()
+            return [(gradient, value.detach(), 1)]
         mine = Batch(batch.name, rows, batch.iteration)
         gradient, value = summed(self.own, theta, mine, loss)
         return [(gradient, value, len(rows))]

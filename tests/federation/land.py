@@ -74,7 +74,8 @@ class Processes:
 
     def learning(self, name: str, *words: str) -> subprocess.Popen[bytes]:
         """Start a round at a hospital."""
-        settings = [word for setting in TINY for word in ("--set", setting)]
+        given = [setting for setting in TINY if not ("--iterations" in words and setting.startswith("iterations"))]
+        settings = [word for setting in given for word in ("--set", setting)]
         more = ["--federation", f"fed/{name}", "--unguarded", *settings, *words]
         return self.popen("learn", f"{name}/model", f"data/{name}", *more, log=self.folder / f"learn-{name}.log")
 

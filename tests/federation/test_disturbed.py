@@ -19,6 +19,7 @@ from tests.federation.test_processes import settings
 from tests.federation.test_round import NAMES, Land, flat
 
 ITERATIONS = 120
+WORDS = ("--iterations", str(ITERATIONS), "--timeout", "8")
 SEED = int(os.environ.get("SMG_DISTURBED_SEED", random.randrange(10**6)))
 
 
@@ -34,8 +35,8 @@ def test_the_end_is_that_of_an_undisturbed_run(tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to(tmp_path / "calm" / "data")
     with Processes(tmp_path, list(NAMES)) as land:
         for name in NAMES[:2]:
-            land.learn(name, "--iterations", str(ITERATIONS))
-        learner = land.learning("Cedar", "--iterations", str(ITERATIONS))
+            land.learn(name, *WORDS)
+        learner = land.learning("Cedar", *WORDS)
         blows = ["freeze service", "kill port", "kill client", "kill service", "kill relay's server", "kill learner"]
         rng.shuffle(blows)
         for blow in blows:
@@ -48,7 +49,7 @@ def test_the_end_is_that_of_an_undisturbed_run(tmp_path: Path) -> None:
             learner.wait(500)
             if learner.returncode == 0:
                 break
-            learner = land.learning("Cedar", "--iterations", str(ITERATIONS))  # the same command goes on
+            learner = land.learning("Cedar", *WORDS)  # the same command goes on
         assert learner.returncode == 0, (tmp_path / "learn-Cedar.log").read_text()
         land.look()
     assert torch.equal(flat(Learner(tmp_path / "Cedar/model")), flat(Learner(tmp_path / "calm/Cedar/model")))
@@ -94,7 +95,7 @@ def _struck(
     else:
         learner.send_signal(signal.SIGKILL)
         learner.wait()
-        return land.learning("Cedar", "--iterations", str(ITERATIONS))
+        return land.learning("Cedar", *WORDS)
     return learner
 
 
@@ -107,7 +108,7 @@ def test_going_on_without_a_hospital(tmp_path: Path) -> None:
     with Processes(tmp_path, list(NAMES)) as land:
         for name in NAMES[:2]:
             land.learn(name)
-        learner = land.learning("Cedar", "--iterations", "60", "--absent", "drop")
+        learner = land.learning("Cedar", "--iterations", "60", "--timeout", "8", "--absent", "drop")
         assert _under_way(tmp_path, learner)
         land.running["Birch"].send_signal(signal.SIGINT)  # it leaves
         assert land.running["Birch"].wait(30) == 0

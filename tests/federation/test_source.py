@@ -65,6 +65,20 @@ def test_symmetric_forms(name: str, exchanges: int) -> None:
     assert max(distance_between(a, b) for a, b in zip(ours, theirs, strict=True)) < 1e-12
 
 
+@pytest.mark.parametrize("name", ["sga", "g-meta"])
+def test_inner_steps_that_the_optimiser_scales(name: str) -> None:
+    ours, _, _ = moved(name, far=True, inner="adam")
+    theirs, _, _ = moved(name, far=False, inner="adam")
+    assert max(distance_between(a, b) for a, b in zip(ours, theirs, strict=True)) < 1e-9
+
+
+def test_rows_at_home_give_the_very_numbers_of_no_federation() -> None:
+    far, near = federated()[0], oracle()
+    for source in (far, near):
+        source.at(0, 1, 0)
+    assert torch.equal(far(far.theta, elsewhere().incoming), near(near.theta, central().incoming))
+
+
 def test_hessian_products_are_refused() -> None:
     far = federated()[0]
     far.at(0, 1, 0)
