@@ -234,6 +234,14 @@ def _finite(value: Any) -> Any:
     return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text holds; raise ValueError for whatever is no JSON, also if it is nested without end."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def plain_cell(value: object) -> object:
     """Return a value for a CSV file; a text that a spreadsheet would compute, as `=1+1`, begins with an apostrophe."""
     is_formula = isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r")
@@ -285,7 +293,9 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], dict[str, str], int]
         length = int.from_bytes(file.read(8), "little")
         if length > size:
             raise ValueError("cut short")
-        head = json.loads(file.read(length))
+        head = parse_json(file.read(length))
+        if not isinstance(head, dict):
+            raise ValueError("no header")
     metadata = head.pop("__metadata__", {})
     if max((entry["data_offsets"][1] for entry in head.values()), default=0) + 8 + length != size:
         raise ValueError("cut short")

@@ -24,6 +24,7 @@ from smg.cli.serve import serve
 from smg.cli.trust import trust_code
 from smg.cli.watch import watch
 from smg.errors import Misuse, SmgError, Stopped, validation_line
+from smg.report.text import one_line
 from smg.signals import STOPPED, handle_signals, was_interrupted
 from smg.trust import begin_call
 
@@ -49,6 +50,7 @@ app.command()(with_loudness(card))
 app.command()(with_loudness(past.history))
 app.command()(with_loudness(past.rollback))
 app.command()(with_loudness(past.accept))
+app.command()(with_loudness(past.abandon))
 app.command()(with_loudness(with_limit(together(runs.run))))
 app.command()(with_loudness(with_limit(bench)))
 app.command()(with_loudness(watch))
@@ -108,6 +110,10 @@ def _fail_by(error: Exception) -> None:
         sys.exit(1)
     if isinstance(error, OSError) and error.filename is not None:
         _fail(f"{error.filename}: {error.strerror}")
+    if isinstance(error, MemoryError):
+        _fail("not enough memory; close other programs, or give smaller settings (preparation.size, batch)")
+    if isinstance(error, RecursionError):
+        _fail("a file is nested too deeply to be read; correct it")
     if isinstance(error, ValueError):
         from pydantic import ValidationError
 
@@ -120,5 +126,5 @@ def _fail(message: str, code: int = 1) -> None:
     terminal.clear()
     if terminal.loudness > 0:
         traceback.print_exc()
-    print(f"smg: {message}", file=sys.stderr)
+    print(f"smg: {one_line(message)}", file=sys.stderr)
     sys.exit(code)

@@ -30,7 +30,7 @@ from smg.cli.options import (
 from smg.cli.past import mean_dsc
 from smg.cli.terminal import TrainingProgress, detail, progress, say, subject_progress
 from smg.errors import Misuse, SmgError
-from smg.report.text import print_json, print_table
+from smg.report.text import print_json, print_table, printable
 
 if TYPE_CHECKING:
     from smg.federation.peers import Peers
@@ -507,7 +507,7 @@ def _print_evaluation(rows: list[dict[str, Any]]) -> None:
         lowest = sorted(here, key=lambda row: min(c["dsc"] for c in row["classes"].values()))[:3]
         worst.append(f"{site}, lowest DSC: " + ", ".join(f"{r['subject']} {mean_dsc([r['classes']])}" for r in lowest))
     print_table(("site", "part", "subjects", *(metric.head for metric in shown), "empty"), table)
-    print("\n".join(worst))
+    print(printable("\n".join(worst)))
 
 
 def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:

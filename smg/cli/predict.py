@@ -11,7 +11,7 @@ import typer
 from smg.cli.options import Codes, Json, Model, RoundNumber, TrustCode, model_first, parse_codes
 from smg.cli.terminal import say
 from smg.errors import Misuse, SmgError
-from smg.report.text import print_json, print_table
+from smg.report.text import one_line, print_json, print_table
 
 if TYPE_CHECKING:
     from smg.learner.familiarity import Familiar
@@ -151,7 +151,7 @@ def _print_answers(
     elif rows:
         _print_rows(rows, familiar)
     for error in [*failed.values(), *faults]:
-        print(f"smg: {error}", file=sys.stderr)
+        print(f"smg: {one_line(error)}", file=sys.stderr)
     if failed or faults:
         raise typer.Exit(1)
 

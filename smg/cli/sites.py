@@ -11,7 +11,7 @@ import typer
 from smg.cli.options import LabelWords, Roi, ending_in, with_limit, with_loudness
 from smg.cli.terminal import progress
 from smg.errors import SmgError
-from smg.report.text import print_json, print_table
+from smg.report.text import one_line, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and draw sites.")
 
@@ -156,7 +156,7 @@ def run_check(data: Path, label_words: list[str], as_json: bool, roi: Sequence[s
             counts = ", ".join(f"{v} ({facts.mask_values[v]} of {facts.subjects})" for v in facts.mask_values)
             print(f"{name}: values in its masks: {counts}; all are one class, --labels NAME=VALUE keeps them apart")
     for fault in result.faults + result.outliers:
-        print(f"{fault.site} {fault.subject}: {fault}")
+        print(one_line(f"{fault.site} {fault.subject}: {fault}"))
     subjects = sum(facts.subjects for facts in result.sites.values())
     faults = len(result.faults)
     unusual = f", {len(result.outliers)} unusual masks (`smg sites show` draws them)" if result.outliers else ""

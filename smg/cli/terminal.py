@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from smg.errors import Stopped
+from smg.report.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,13 +37,13 @@ def set_loudness(level: int) -> None:
 def say(line: str) -> None:
     """Print a line of progress to standard error, unless the command is quiet."""
     if loudness >= 0:
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def detail(line: str) -> None:
     """Print a line to standard error if the command is verbose."""
     if loudness > 0:
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def redraws() -> bool:
@@ -79,6 +80,7 @@ class ProgressLine:
         if not self.redraws:
             say(text)
             return
+        text = printable(text)
         if self.bar:
             self.bar.update(self.bar.task_ids[0], description=text, completed=done, total=total)
         else:

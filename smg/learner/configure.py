@@ -84,7 +84,10 @@ for _kind in (_Loader, _Dumper):
 
 def from_yaml(text: str) -> Any:
     """What a YAML text says; nothing but plain values can be made by it."""
-    return yaml.load(text, _Loader)
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
 
 
 def to_yaml(tree: Tree) -> str:

@@ -37,6 +37,7 @@ from smg.files import (
     make_folder,
     make_private,
     naming,
+    parse_json,
     refuse_links,
     replacing,
     sync_folder,
@@ -70,7 +71,7 @@ class Store:
         if self.folder.is_dir():
             refuse_links(self.folder)
         try:
-            model: dict[str, Any] = json.loads(path.read_text())
+            model: dict[str, Any] = parse_json(path.read_bytes())
             newer = model["format"] > FORMAT
         except FileNotFoundError:
             raise SmgError(f"{self.folder}: no model there; `smg learn {self.folder} SITE` makes one") from None
@@ -98,11 +99,11 @@ class Store:
 
     def journal(self) -> list[dict[str, Any]]:
         path = self.folder / "journal.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_bytes().splitlines() if path.exists() else []
         events = []
         for line in lines:
             with contextlib.suppress(ValueError):  # a line cut short by a crash says nothing
-                events.append(json.loads(line))
+                events.append(parse_json(line))
         return events
 
     def keep_plan(self, text: str) -> None:
@@ -148,7 +149,7 @@ class Store:
     def read_round(self, number: int) -> dict[str, Any]:
         path = self.round_folder(number) / "round.json"
         try:
-            record: dict[str, Any] = json.loads(path.read_text())
+            record: dict[str, Any] = parse_json(path.read_bytes())
             return record
         except (OSError, ValueError):
             raise SmgError(f"{path}: missing or damaged; restore it from a backup") from None

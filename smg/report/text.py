@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Sequence
 
 from smg.files import to_json
 
 PIPE_WIDTH = 200  # columns of a table that no terminal shows
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, which names of files may hold to deceive a terminal: `\\x1b`."""
+    return "".join(c if c in "\n\t" or not _is_control(c) else repr(c)[1:-1] for c in text)
+
+
+def one_line(text: object) -> str:
+    """Return a message on one line, without control characters."""
+    return printable(" ".join(str(text).split("\n"))).replace("\t", " ")
+
+
+def _is_control(character: str) -> bool:
+    """Return whether a character moves the cursor, changes colours or turns the direction of a line around."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs") and character != "\xad"
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -27,7 +43,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         # On a narrow terminal a cell folds; nothing is cut away.
         table.add_column(Text(column), justify="left" if number == 0 else "right", no_wrap=number == 0, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # as Text: rich would read a[T][s] as markup
+        table.add_row(*(Text(printable(cell)) for cell in row))  # as Text: rich would read a[T][s] as markup
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from smg.errors import SmgError
-from smg.files import write_json
+from smg.files import parse_json, write_json
 
 _NUMBER = re.compile("_([0-9]{4})$")
 
@@ -39,7 +38,7 @@ def read_description(path: Path) -> Description:
     if not path.is_file():
         return Description()
     try:
-        parsed = json.loads(path.read_text())
+        parsed = parse_json(path.read_bytes())
         values = _label_values(parsed["labels"])
     except (ValueError, KeyError, TypeError, AttributeError):
         example = '{"background": 0, "prostate": 1}'

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from smg.errors import SmgError
-from smg.files import write_json
+from smg.files import parse_json, write_json
 from smg.sites.site import Site
 
 PARTS = {"train": 0.60, "validation": 0.15, "test": 0.25}
@@ -72,7 +71,7 @@ def save_splits(path: Path, splits: dict[str, Split], seed: int | None) -> None:
 def load_splits(path: Path) -> dict[str, Split]:
     """Return the splits in a file: `{"sites": {SITE: {"train": [...], "validation": [...], "test": [...]}}}`."""
     try:
-        sites = json.loads(path.read_text())["sites"]
+        sites = parse_json(path.read_bytes())["sites"]
         splits = {site: {part: tuple(map(str, parts[part])) for part in PARTS} for site, parts in sites.items()}
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}") from None
