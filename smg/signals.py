@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM, from a scheduler or `docker stop`: a command ends with 130, also while it is still importing.
+"""Ctrl-C, SIGTERM and SIGHUP: a command ends with 130, also while it is still importing.
 
-SIGTERM does what Ctrl-C does at that moment: training stops with a checkpoint. Only the first one counts: a scheduler
-may send it to every process of a job, and a job's script forwards it.
+SIGTERM comes from a scheduler or `docker stop`, SIGHUP when a terminal is closed; `nohup` has SIGHUP ignored, and then
+it stays so. Either does what Ctrl-C does at that moment: training stops with a checkpoint. Only the first one counts: a
+scheduler may send it to every process of a job, and a job's script forwards it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ STOPPED = 130  # as shells have it
 def handle_signals() -> None:
     """Handle signals in this way from here on."""
     signal.signal(signal.SIGTERM, _terminate)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _terminate)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has it ignored
         signal.signal(signal.SIGINT, _interrupt)
 
@@ -26,8 +29,8 @@ def was_interrupted(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) or (before is not None and was_interrupted(before))
 
 
-def _terminate(_signal: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)
     handler = signal.getsignal(signal.SIGINT)
     if callable(handler):
         handler(signal.SIGINT, frame)

@@ -42,7 +42,7 @@ def history(model: Model, as_json: Json = False) -> None:
         if one.fault:
             print(f"round {one.number} is damaged: {one.fault}")
     for event in past.journal:
-        if event["event"] in ("rolled back", "accepted", "dropped exemplars"):
+        if event["event"] in ("rolled back", "accepted", "dropped exemplars", "abandoned"):
             details = ", ".join(f"{key} {value}" for key, value in event.items() if key not in ("when", "event"))
             print(f"{event['when'][:16]}  {event['event']}: {details}")
     if under_way:
@@ -68,6 +68,36 @@ def rollback(
     learner = Learner(model)
     learner.rollback(number)
     _print_known(learner, number)
+    _print_needed(learner)
+
+
+def abandon(model: Model, as_json: Json = False) -> None:
+    """Give up the round that is under way: its checkpoint is deleted, and the history notes it.
+
+    Example: `smg abandon model`
+    """
+    from smg.learner.learner import Learner
+
+    what = Learner(model).abandon()
+    if as_json:
+        print_json(what)
+    elif what["round"] is None:
+        print("a damaged checkpoint was removed; no round is under way")
+    else:
+        print(f"round {what['round']}, {what['site']}, was given up at iteration {what['iteration']}")
+
+
+def _print_needed(learner: Learner) -> None:
+    """Say which round an unfinished one goes on from, if it is not the current one."""
+    from smg.learner.history import History
+
+    under_way = History(learner.store.folder).under_way()
+    if under_way and under_way["parent"] not in (None, learner.current):
+        folder, needed = learner.store.folder, under_way["parent"]
+        print(
+            f"round {under_way['round']}, {under_way['site']}, is under way and goes on from round {needed}: "
+            f"`smg rollback {folder} {needed}` before it is resumed, or `smg abandon {folder}`"
+        )
 
 
 def accept(

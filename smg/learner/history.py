@@ -119,7 +119,7 @@ class History:
         about = max(found, key=lambda one: one["iteration"], default=None)
         if about is None or about["round"] in [entry["round"] for entry in self.model["rounds"]]:
             return None
-        facts = {key: about.get(key) for key in ("round", "site", "iteration", "iterations")}
+        facts = {key: about.get(key) for key in ("round", "site", "iteration", "iterations", "parent")}
         folder = self.store.folder
         return facts | {"at_work": (folder / "lock").exists() and not left_alone(folder)}
 

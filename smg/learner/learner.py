@@ -17,11 +17,12 @@ import smg
 from smg.errors import Misuse, SmgError
 from smg.evaluation.subjects import Evaluated, OnSubject, evaluate_subjects
 from smg.gradients.oracle import GradientSource
-from smg.learner.closing import Guarding, Parts, close, close_again
+from smg.learner.closing import Guarding, Parts, close, close_again, versions
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Elsewhere, Rows
 from smg.learner.exemplars import alias
 from smg.learner.familiarity import Familiar
+from smg.learner.history import History
 from smg.learner.lineage import Lineage
 from smg.learner.origin import Origin
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
@@ -283,27 +284,50 @@ class Learner(Lineage):
         tensors, about = found
         self._refuse_others(training.site, about, key)
         training.load(tensors, about)
+        if say and (line := _made_otherwise(about.get("versions") or {})):
+            say(line)
         if say:
             say(f"going on at iteration {about['iteration']} of {self.config.iterations}")
 
     def _refuse_others(self, site: str, about: dict[str, Any], key: dict[str, str] | None = None) -> None:
         """Refuse a checkpoint that was made from anything else than this round is; without a key, by its site."""
-        progress, then = self.store.folder / "progress", about["key"]
+        then = about["key"]
         under_way = f"{self.store.folder}: a round on site {about['site']} is under way there"
         if not isinstance(then, dict):
             raise SmgError(
-                f"{under_way}, begun by an older smg that did not say with what; give it up: delete {progress}"
+                f"{under_way}, begun by an older smg that did not say with what; "
+                f"give it up: `smg abandon {self.store.folder}`"
             )
         differs = [name for name in key | then if key.get(name) != then.get(name)] if key is not None else []
         if about["site"] != site or differs:
             what = f", with {' and '.join(differs)}" if about["site"] == site else ""
-            raise SmgError(f"{under_way}{what}; go on with it as it was begun, or give it up: delete {progress}")
+            if about.get("parent", self.current) != self.current:
+                needed = f"`smg rollback {self.store.folder} {about['parent']}`"
+                what += f"; it goes on from round {about['parent']}, which {needed} makes current"
+            raise SmgError(
+                f"{under_way}{what}; go on with it as it was begun, or give it up: `smg abandon {self.store.folder}`"
+            )
 
     def _save(self, training: Training, key: dict[str, str]) -> None:
         if first_process():
             tensors, about = training.state()
             of = {"site": training.site, "round": training.number, "iterations": self.config.iterations}
+            of |= {"parent": self.current, "versions": versions()}
             self.store.checkpoint(tensors, about | of | {"key": key})
+
+    def abandon(self) -> dict[str, Any]:
+        """Give up the round under way, note it in the journal, and return what it was: round, site, iteration."""
+        with self._alone():
+            self.model = self.store.read()
+            under_way = History(self.store.folder).under_way()
+            if under_way is None and not (self.store.folder / "progress").exists():
+                raise SmgError(f"{self.store.folder}: no round is under way; nothing to abandon")
+            if under_way is None and (settled := self._settle()) is not None:
+                raise SmgError(f"{self.store.folder}: round {settled} is learned; `smg rollback` goes back from it")
+            self.store.forget_progress()
+            what = {key: (under_way or {}).get(key) for key in ("round", "site", "iteration", "iterations")}
+            self.store.note("abandoned", **{key: what[key] for key in ("round", "site", "iteration")})
+            return what
 
     def _give_up(self) -> None:
         """A round that diverged would only diverge again: nothing of it is kept."""
@@ -387,3 +411,14 @@ def _by_all(
 ) -> GradientSource:
     """Return who answers where some sites lie at other hospitals."""
     return elsewhere.source(answering(network, config), sites)
+
+
+def _made_otherwise(then: Mapping[str, str | int]) -> str | None:
+    """Return a warning if a checkpoint was made with another torch, other threads or another processor."""
+    now = versions()
+    words = {"torch": "torch {}", "threads": "{} threads", "cpu": "{} instructions"}
+    differs = [key for key in words if key in then and then[key] != now[key]]
+    if not differs:
+        return None
+    was, is_ = (", ".join(words[key].format(at[key]) for key in differs) for at in (then, now))
+    return f"the round was begun with {was}, and goes on with {is_}: its weights will differ in their last bits"
