@@ -65,7 +65,7 @@ def test_a_round_leaves_its_record(taught: Learner) -> None:
     assert [point["iteration"] for point in record["curve"]] == [2, 4]
     assert [entry["iteration"] for entry in record["log"]] == [1, 2, 3, 4]
     assert set(record["log"][0]["cosines"]) == {"cos_incoming_replay", "cos_train_test"}
-    assert record["kept"] == {site: {"subjects": 2, "bytes": 2 * 6 * 16 * 16 * 5} for site in "AB"}
+    assert record["kept"] == {site: {"subjects": 2, "spectra": 0, "bytes": 2 * 6 * 16 * 16 * 5} for site in "AB"}
     assert record["selection"]["policy"] == "comprehensive"
     assert len(record["selection"]["R"]) == 2
     assert set(record["earlier"]) == {"A"}
