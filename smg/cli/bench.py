@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Baseline, Iterations, LeaveOut, Settings, ready_by_prefix, worded
+from smg.cli.options import Baseline, Iterations, LeaveOut, Settings, Track, ready_by_prefix, tracked, worded
 from smg.cli.runs import Data, Part, TensorBoard, data_folder, dsc_text, listed, planned, seed_of, sites_of
 from smg.cli.terminal import duration, redraws, say
 from smg.errors import Misuse, Stopped
@@ -49,6 +49,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Folder of the bench. [default: runs/GRID]")] = None,
     baseline: Baseline = None,
     tensorboard: TensorBoard = False,
+    track: Track = None,
     leave_out: LeaveOut = False,
     slurm: Annotated[bool, typer.Option("--slurm", help="Run as jobs of a Slurm cluster, and follow them.")] = False,
     partition: Annotated[str | None, typer.Option(help="Slurm: partition of the jobs.")] = None,
@@ -89,7 +90,8 @@ def bench(
         return
     if baseline and baseline not in plan.methods and not any(folder.glob(f"*/{baseline}/seed-*/results.json")):
         raise Misuse(f"--baseline {baseline}: not a method of this bench; it has {', '.join(plan.methods)}")
-    options = ("--tensorboard",) * tensorboard + ("--leave-out",) * leave_out
+    trackers = [word for name in tracked(track, tensorboard) for word in ("--track", name)]
+    options = (*trackers, *("--leave-out",) * leave_out)
     where = data_folder(plan, data)
     sites = find_sites(where, plan.aliases)
     for stream in plan.streams.values():

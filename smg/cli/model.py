@@ -21,10 +21,12 @@ from smg.cli.options import (
     Roi,
     RoundNumber,
     Settings,
+    Track,
     TrustCode,
     ending_in,
     methods_by_prefix,
     model_first,
+    tracked,
     worded,
 )
 from smg.cli.past import mean_dsc
@@ -35,7 +37,10 @@ from smg.report.text import print_json, print_table, printable
 if TYPE_CHECKING:
     from smg.federation.peers import Peers
     from smg.learner.config import LearnerConfig
+    from smg.learner.events import Listener
     from smg.learner.learner import Learner
+    from smg.learner.round import OnStep
+    from smg.methods import Step
     from smg.prepare.cache import Prepared
     from smg.sites.site import Site
     from smg.sites.split import Split
@@ -141,6 +146,7 @@ def learn(
     rate: Annotated[
         float, typer.Option("--line", help="The line's rate in Mbit/s, by which a federation's cost is given.", min=0.1)
     ] = 100.0,
+    track: Track = None,
     as_json: Json = False,
 ) -> None:
     """Learn a site: the first one creates the model, each further one adds a round. The same command resumes it.
@@ -177,6 +183,7 @@ def learn(
         with TrainingProgress(learner.config.iterations) as on_step:
             if peers:
                 peers.roster.say = on_step.heard
+            listeners = _trackers(tracked(track), learner, model)
             record = learner.learn(
                 found,
                 split=parts,
@@ -185,10 +192,13 @@ def learn(
                 tolerance=tolerance,
                 unguarded=unguarded,
                 held_out=held_out,
-                on_step=on_step,
+                on_step=on_step if not listeners else _telling(listeners, on_step, learner, found.name),
                 say=say,
                 elsewhere=peers,
             )
+            for listener in listeners:
+                listener(_evaluated(record))
+                listener({"event": "end"})
         if peers:
             peers.roster.say = say
             has_it = peers.hand_out()
@@ -267,6 +277,50 @@ def evaluate(
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def _trackers(names: list[str], learner: Learner, model: Path) -> list[Listener]:
+    """Return what passes a round's numbers on; files of trackers lie beside the model, in MODEL-tracking."""
+    from smg.learner.processes import first_process
+    from smg.learner.tracking import tracker
+
+    if not first_process():
+        return []
+    folder, config = model.with_name(f"{model.name}-tracking"), learner.config
+    return [tracker(name, folder, model.name, config.iterations, config.model_dump(mode="json")) for name in names]
+
+
+def _next_round(learner: Learner) -> int:
+    return 1 + max((entry["round"] for entry in learner.model["rounds"]), default=0)
+
+
+def _telling(listeners: list[Listener], on_step: OnStep, learner: Learner, site: str) -> OnStep:
+    """Return a callback that also passes steps on, as often as a run logs them."""
+    number, every, last = _next_round(learner), learner.config.log_every, learner.config.iterations
+
+    def both(iteration: int, step: Step) -> None:
+        if (iteration - 1) % every == 0 or iteration == last:
+            event = {"event": "step", "round": number, "site": site, "iteration": iteration, **step.as_json()}
+            for listener in listeners:
+                listener(event)
+        on_step(iteration, step)
+
+    return both
+
+
+def _evaluated(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a round's results as the event of an evaluation: its own test part, and earlier sites after it."""
+    from smg.evaluation.metrics import COMPARED
+    from smg.sites.labels import first_class
+
+    name, site = first_class(record), record["site"]
+    means: dict[str, dict[str, float | None]] = {}
+    for metric in COMPARED:
+        values = [row["classes"][name].get(metric) for row in record["test"]]
+        known = [value for value in values if value is not None]
+        means[metric] = {site: sum(known) / len(known) if known else None}
+    means["dsc"] |= {earlier: both["after"] for earlier, both in record["earlier"].items()}
+    return {"event": "evaluation", "round": record["round"], "site": site, **means}
 
 
 def _learner(

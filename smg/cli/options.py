@@ -74,6 +74,23 @@ TrustCode = Annotated[
     ),
 ]
 
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TRACKER",
+        help="Also pass losses and metrics on to `mlflow`, `wandb` or `tensorboard`. May be repeated.",
+    ),
+]
+
+
+def tracked(names: list[str] | None, tensorboard: bool = False) -> list[str]:
+    """Return the trackers that are asked for, each once."""
+    chosen = list(dict.fromkeys([*(names or []), *(["tensorboard"] * tensorboard)]))
+    for name in chosen:
+        if name not in ("mlflow", "wandb", "tensorboard"):
+            raise Misuse(f"--track {name}: no such tracker; give mlflow, wandb or tensorboard")
+    return chosen
+
 
 def worded(iterations: int | None, words: list[str] | None) -> dict[str, Any]:
     """Return the settings given by `--iterations` and `--set`, which are laid over those of every file."""

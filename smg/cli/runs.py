@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from smg.cli.options import Configs, Iterations, LeaveOut, Settings, methods_by_prefix, ready_by_prefix, worded
+from smg.cli.options import (
+    Configs,
+    Iterations,
+    LeaveOut,
+    Settings,
+    Track,
+    methods_by_prefix,
+    ready_by_prefix,
+    tracked,
+    worded,
+)
 from smg.cli.terminal import TrainingProgress, duration, progress, say, subject_progress
 from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
@@ -33,7 +43,7 @@ Part = Annotated[
     str | None,
     typer.Option(help="Part that is evaluated: `test`, or `validation` while choosing settings. [default: test]"),
 ]
-TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard event files.")]
+TensorBoard = Annotated[bool, typer.Option("--tensorboard", help="The same as `--track tensorboard`.")]
 
 
 def run(
@@ -69,6 +79,7 @@ def run(
         int | None, typer.Option(help="CPU threads; changes rounding. [default: all cores]", min=1)
     ] = None,
     tensorboard: TensorBoard = False,
+    track: Track = None,
     leave_out: LeaveOut = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print `results.json`.")] = False,
 ) -> None:
@@ -88,7 +99,9 @@ def run(
         )
     if threads:
         _use(threads)
-    results = _run(runs[0], data_folder(plan, data), out or _folder(runs[0]), split, tensorboard, leave_out)
+    results = _run(
+        runs[0], data_folder(plan, data), out or _folder(runs[0]), split, tracked(track, tensorboard), leave_out
+    )
     if as_json:
         print_json(results)
     else:
@@ -160,12 +173,12 @@ def _use(threads: int) -> None:
 
 
 def _run(
-    planned: PlannedRun, data: Path, out: Path, split: Path | None, tensorboard: bool, leave_out: bool
+    planned: PlannedRun, data: Path, out: Path, split: Path | None, trackers: list[str], leave_out: bool
 ) -> dict[str, Any]:
     from smg.files import replacing
     from smg.learner.processes import first_process
     from smg.learner.stream import Stream
-    from smg.learner.tensorboard import to_tensorboard
+    from smg.learner.tracking import tracker
     from smg.sites.layouts import find_sites
     from smg.sites.split import given_split, load_splits
 
@@ -174,7 +187,9 @@ def _run(
     sites = sites_of(planned.stream, find_sites(data, planned.aliases), data)
     splits = {n: given_split(site, load_splits(split), split) for n, site in sites.items()} if split else None
     config = planned.config
-    events = [to_tensorboard(out / "tensorboard", config.iterations)] if tensorboard and first_process() else []
+    dumped = config.model_dump(mode="json")
+    names = trackers if first_process() else []
+    events = [tracker(name, out, planned.label, config.iterations, dumped) for name in names]
     stream = Stream(
         sites,
         planned.stream.order,

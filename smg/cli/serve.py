@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from smg.cli.options import Codes, Model, parse_codes
+from smg.cli.options import Codes, Model, TrustCode, parse_codes
 from smg.cli.terminal import say
 from smg.errors import Misuse, Stopped
 
@@ -47,6 +47,7 @@ def serve(
         Path | None, typer.Option(help="Folder for temporary files, emptied at the start. [default: in the cache]")
     ] = None,
     codes: Codes = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Serve the model: series sent by C-STORE get a SEG back, and 3D Slicer can predict and send corrections.
 
