@@ -22,6 +22,7 @@ from experiments.mistakes import in_one_line
 from smg.files import write_json
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
+from smg.learner.results import write_results
 from smg.learner.stream import Stream
 from smg.report.runs import Run, find_runs
 from smg.sites.layouts import find_sites
@@ -45,14 +46,14 @@ def main() -> None:
 
 def evaluate(run: Run, sites: dict[str, Site]) -> None:
     """Evaluate one run and write its three files."""
-    planned, split = run.results["stream"], run.folder / "split.json"
-    config = LearnerConfig.model_validate(run.results["config"])
-    stream = Stream(sites, planned["order"], planned["unseen"], config, part="validation", name=run.name)
+    planned, split = run.results.stream, run.folder / "split.json"
+    config = LearnerConfig.model_validate(run.results.config.tree())
+    stream = Stream(sites, planned.order, planned.unseen, config, part="validation", name=run.name)
     splits = {name: given_split(sites[name], load_splits(split), split) for name in stream.rounds}
     learner, last = Learner(run.folder / "model"), len(stream.order)
     rows = [row for n in range(1, len(stream.rounds) + 1) for row in stream.evaluate(learner, n, splits)]
-    write_json(run.folder / "validation.json", stream.results(rows))
-    unseen = planned["unseen"]
+    write_results(run.folder, stream.results(rows), "validation.json")
+    unseen = planned.unseen
     measured = (
         []
         if unseen is None
@@ -62,11 +63,11 @@ def evaluate(run: Run, sites: dict[str, Site]) -> None:
             for row in learner.evaluate(sites[unseen], part, splits[unseen], number=last)
         ]
     )
-    records = [learner.store.read_round(entry["round"]) for entry in learner.rounds()]
     judged = [
-        {"round": record["site"], "site": site, "exemplars": one["exemplars"]}
-        for record in records
-        for site, one in record["guard"]["sites"].items()
+        {"round": record.site, "site": site, "exemplars": one.exemplars}
+        for record in learner.history.records()
+        if record.guard
+        for site, one in record.guard.sites.items()
     ]
     write_json(run.folder / "guard.json", judged)
     write_json(run.folder / "unseen.json", measured)  # last: where it is there, the run has been measured

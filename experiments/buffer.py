@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.mistakes import in_one_line
-from smg.learner.store import Store
+from smg.learner.history import History
 from smg.report.runs import Run, find_runs
 from smg.report.text import print_table
 
@@ -34,14 +34,14 @@ def numbers(runs: Sequence[Run]) -> list[str]:
     """Return the cells of one method's row."""
     found: dict[str, list[float]] = {"R": [], "V": [], "kept": [], "others": []}
     for run in runs:
-        order = run.results["stream"]["order"]
-        records = [Store(run.folder / "model").read_round(number) for number in range(1, len(order) + 1)]
+        order, matrix = run.order, run.results.matrix["dsc"]
+        records = [History(run.folder / "model").record(number) for number in range(1, len(order) + 1)]
         for record in records[1:]:
-            for score in "RV":
-                found[score] += record["selection"][score]
-        earlier = records[-1]["earlier"]
-        found["kept"] += [dsc["after"] for dsc in earlier.values()]
-        found["others"] += [run.results["matrix"]["dsc"][order[-1]][site] for site in earlier]
+            found["R"] += record.selection.R
+            found["V"] += record.selection.V
+        earlier = records[-1].earlier
+        found["kept"] += [dsc.after for dsc in earlier.values() if dsc.after is not None]
+        found["others"] += [dsc for site in earlier if (dsc := matrix[order[-1]][site]) is not None]
     scores = [_range(found[score], 1, 4) for score in "RV"]
     return scores + [_range(found[group], 100, 1) for group in ("kept", "others")]
 

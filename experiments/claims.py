@@ -37,7 +37,6 @@ from smg.evaluation.metrics import COMPARED, METRICS
 from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
 from smg.report.runs import Run
 from smg.report.table import REFERENCE_METHODS
-from smg.sites.labels import first_class
 
 STREAMS = ("A-first", "F-first")  # the paper's two
 SEEDS = 3  # with fewer there is no verdict
@@ -75,7 +74,7 @@ def measure(name: str) -> Level:
         if not path.exists():
             raise SmgError(f"{path}: not measured yet; run `python -m experiments.afterwards`")
         rows = json.loads(path.read_text())
-        values = {row["subject"]: row["classes"][first_class(run.results)][metric] for row in rows}
+        values = {row["subject"]: row["classes"][run.first_class][metric] for row in rows}
         return {rows[0]["site"]: {case: value for case, value in values.items() if value is not None}}
 
     return Level(name, unseen if name == "FM" else lambda run, metric: values_of(run, metric, name))
@@ -85,9 +84,8 @@ def after(which: int, round: int) -> Level:
     """Return the level at a site (0 the first, -1 the held-out) after a round (from 1, or backwards from -1)."""
 
     def values(run: Run, metric: str) -> Values:
-        stream = run.results["stream"]
-        order = stream["order"]
-        site = [*order, stream["unseen"]][which]
+        order = run.order
+        site = str([*order, run.unseen][which])
         return {site: by_round(run, metric).get((order[round - 1 if round > 0 else round], site), {})}
 
     return Level(f"{'first' if which == 0 else 'unseen'} site after round {round}", values)
@@ -307,7 +305,7 @@ def beyond(runs: Sequence[Run], more: Sequence[Run]) -> str:
         "|---|---|---:|---:|---:|---:|---|",
     ]
     apart = (*REFERENCE_METHODS, "finetune")
-    for method in dict.fromkeys(run.name for run in more if run.results["method"] not in apart):
+    for method in dict.fromkeys(run.name for run in more if run.results.method not in apart):
         ours = [*runs, *(run for run in more if run.name == method)]
         found = [
             find([(stream, Comparison(method, measure(name), "sga+c"))], ours, "dsc", {}, (method,))

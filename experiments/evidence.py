@@ -7,11 +7,9 @@ python -m experiments.evidence results --check    # only lists pages that are ou
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from experiments.mistakes import in_one_line
 from smg.bench.plan import read_plan
 from smg.evaluation.measures import MEASURES
 from smg.evaluation.metrics import COMPARED
+from smg.learner.results import read_results
 from smg.report.bench_tables import REFERENCE
 from smg.report.paired import paired_differences, to_markdown
 from smg.report.runs import Run, find_runs
@@ -74,16 +73,17 @@ FOLDERS = (
 def bench_page(bench: Path, paper: Paper) -> str:
     """Return the text of a bench's README."""
     runs = find_runs([bench])
-    made, count, part = runs[0].results["versions"], len(runs), runs[0].results["part"]
+    made, count, part = runs[0].results.versions, len(runs), runs[0].results.part
     example = runs[-1].folder.relative_to(bench)
     source = bench.name if bench.name in ready() else f"experiments/{bench.name}.yaml"
     plan = source if source in ready() else str(Path(__file__).parent.parent / source)
     planned = len(read_plan(plan).runs())
-    vectors = sorted({run.results["versions"]["cpu"] for run in runs if "cpu" in run.results["versions"]})
+    torch = str(made["torch"])
+    vectors = sorted({str(run.results.versions["cpu"]) for run in runs if "cpu" in run.results.versions})
     about = [
         *([] if source in ready() else [asked_in(Path(plan))]),
         f"{'All' if count == planned else f'{count} of the'} {planned} runs of `smg bench {source} --data DIR "
-        f"--threads {made['threads']}`, torch {', '.join([made['torch'], *vectors])}, measured on the {part} parts.",
+        f"--threads {made['threads']}`, torch {', '.join([torch, *vectors])}, measured on the {part} parts.",
         "Mean ± standard deviation over seeds; the best mean of a column is bold if all rows have the same seeds.",
     ]
     differences = ""
@@ -91,7 +91,7 @@ def bench_page(bench: Path, paper: Paper) -> str:
         names, word = BESIDE[bench.name]
         main = find_runs([bench.with_name(MAIN)])
         seeds = {run.seed for run in runs}
-        runs = [renamed(run, run.name + word) for run in main if run.name in names and run.seed in seeds] + runs
+        runs = [run.renamed(run.name + word) for run in main if run.name in names and run.seed in seeds] + runs
         reference = REFERENCE + word
         apart = to_markdown(paired_differences(runs, reference), reference).strip()
         differences = f"Differences to `{reference}`, paired over subjects and seeds:\n\n{apart}\n\n"
@@ -130,14 +130,10 @@ def asked_in(plan: Path) -> str:
     return " ".join(line.removeprefix("# ") for line in lines if not line.startswith("#   "))
 
 
-def renamed(run: Run, name: str) -> Run:
-    return replace(run, results=run.results | {"name": name})
-
-
 def on_validation(run: Run) -> Run | None:
     """Return the run as measured on the validation parts by experiments.afterwards, if it was."""
     path = run.folder / "validation.json"
-    return renamed(Run(run.folder, json.loads(path.read_text())), run.name) if path.exists() else None
+    return Run(run.folder, read_results(run.folder, path.name)).renamed(run.name) if path.exists() else None
 
 
 def wrapped(text: str) -> str:
@@ -159,7 +155,7 @@ def pages(results: Path) -> dict[Path, str]:
     page = results.parent / "REPRODUCIBILITY.md"
     made[page] = placed_in(page.read_text(), "claims", f"{dsc}\n\n{folded}")
     if (augmented := results / "prostate-lite-aug").exists():
-        more = [renamed(run, f"{run.name}, augmented") for run in find_runs([augmented])]
+        more = [run.renamed(f"{run.name}, augmented") for run in find_runs([augmented])]
         made[page] = placed_in(made[page], "beyond", beyond(runs, more))
     made[page] = placed_in(made[page], "explanations", leads(results))
     return made

@@ -8,7 +8,7 @@ the variance between runs, which moves BM and FM by several points.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.claims import STREAMS, Comparison, Found, find, measure, stream_of
@@ -70,7 +70,7 @@ def _of(results: Path, method: Method, role: str, seeds: tuple[int, ...] | None)
     bench, name = method
     for run in find_runs([results / bench]) if (results / bench).is_dir() else []:
         if run.name == name and stream_of(run) in STREAMS and (seeds is None or run.seed in seeds):
-            yield replace(run, results=run.results | {"name": role})
+            yield run.renamed(role)
 
 
 def _seeds(found: list[Found | None]) -> str:

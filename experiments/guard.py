@@ -22,9 +22,9 @@ import numpy as np
 
 from experiments.mistakes import in_one_line
 from smg.learner.guard import judge
+from smg.learner.results import read_results
 from smg.methods import find_method
 from smg.report.runs import Run, find_runs
-from smg.sites.labels import first_class
 
 TOLERANCE = 5.0  # points of DSC
 HARMLESS = 2.0  # a true fall below it
@@ -61,10 +61,10 @@ def site_rounds(runs: Sequence[Run]) -> Iterator[SiteRound]:
     """Yield every round of every earlier site, of the runs that have been measured on their validation parts."""
     for run in runs:
         path = run.folder / "validation.json"
-        method = find_method(str(run.results["method"]).removesuffix("+c"))
+        method = find_method(run.results.method.removesuffix("+c"))
         if method.keeps != "exemplars" or not path.exists():
             continue
-        tested, validated = (scores(one) for one in (run, Run(run.folder, json.loads(path.read_text()))))
+        tested, validated = (scores(one) for one in (run, Run(run.folder, read_results(run.folder, path.name))))
         for number, name in enumerate(run.sites):
             for site in run.sites[:number]:
                 since = run.sites[run.sites.index(site) : number + 1]
@@ -77,10 +77,11 @@ def site_rounds(runs: Sequence[Run]) -> Iterator[SiteRound]:
 def scores(run: Run) -> dict[tuple[str, str], dict[str, float]]:
     """Return the DSC of each subject of the evaluated part, by round and site."""
     found: dict[tuple[str, str], dict[str, float]] = {}
-    for row in run.results["subjects"]:
-        if row.get("part", run.results["part"]) == run.results["part"]:
-            dsc = row["classes"][first_class(run.results)]["dsc"]
-            found.setdefault((row["round"], row["site"]), {})[row["subject"]] = dsc
+    for row in run.results.subjects:
+        if row.part in (None, run.results.part):
+            dsc = row.classes[run.first_class]["dsc"]
+            if dsc is not None:
+                found.setdefault((row.round, row.site), {})[row.subject] = dsc
     return found
 
 

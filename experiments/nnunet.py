@@ -52,7 +52,7 @@ from smg.evaluation.predict import keep_largest
 from smg.evaluation.subjects import Evaluated, by_class, mean_of
 from smg.files import write_json
 from smg.learner.config import LearnerConfig
-from smg.learner.events import Event, read_events
+from smg.learner.events import Event, StepReport, read_events
 from smg.report.runs import Run, find_runs
 from smg.sites.layouts import find_sites
 from smg.sites.site import Site, Subject
@@ -90,7 +90,7 @@ def main() -> None:
 
 def compare(run: Run, sites: Mapping[str, Site], seconds: float, plan: str | None) -> dict[str, Any]:
     """Train nnU-Net on what the stream was trained on, and score both on what the run was tested on."""
-    config = LearnerConfig.model_validate(run.results["config"])
+    config = LearnerConfig.model_validate(run.results.config.tree())
     ours = [*last_rows(run), *unseen_rows(run)]
     tested = subjects_of(sites, [_of(row) for row in ours])
     training = pooled(run, sites, tested)
@@ -161,21 +161,21 @@ def seconds_trained(run: Run, events: Iterable[Event]) -> float:
 
     Evaluations lie between rounds and are not counted, nor is the time for which a run lay stopped.
     """
-    rounds, total, before = len(run.results["stream"]["order"]), 0.0, None
+    rounds, total, before = len(run.order), 0.0, None
     for event in events:
-        step = event if event["event"] == "step" and event["round"] <= rounds else None
-        if step and before and step["round"] == before["round"]:
-            apart = datetime.fromisoformat(step["time"]) - datetime.fromisoformat(before["time"])
+        step = event if isinstance(event, StepReport) and event.round <= rounds else None
+        if step and before and step.round == before.round:
+            apart = datetime.fromisoformat(step.time) - datetime.fromisoformat(before.time)
             total += apart.total_seconds()
         before = step
     if not total:
         raise SmgError(f"{run.folder}: its log has no steps to tell the time from; give --seconds")
-    return total * run.results["versions"]["threads"]
+    return total * int(run.results.versions["threads"])
 
 
 def last_rows(run: Run) -> list[Row]:
     """Return the rows after the stream's last round, from which BM and FM are read."""
-    return [row for row in run.results["subjects"] if row["round"] == run.results["stream"]["order"][-1]]
+    return [row.model_dump() for row in run.results.subjects if row.round == run.order[-1]]
 
 
 def unseen_rows(run: Run) -> list[Row]:
@@ -197,9 +197,7 @@ def pooled(run: Run, sites: Mapping[str, Site], tested: Iterable[Subject]) -> li
     """Return the training parts of all learned sites; nobody in them may be tested on."""
     path = run.folder / "split.json"
     splits = load_splits(path)
-    together = subjects_of(
-        sites, [(name, case) for name in run.results["stream"]["order"] for case in splits[name]["train"]]
-    )
+    together = subjects_of(sites, [(name, case) for name in run.order for case in splits[name]["train"]])
     for both in sorted({s.identity for s in together} & {s.identity for s in tested}):
         raise SmgError(f"{path}: {both} is in the training part but was tested in the run; the files do not fit")
     return together
@@ -210,13 +208,13 @@ def score(run: Run, rows: Iterable[Row]) -> Scores:
 
     `FM all` is over those of the unseen site in unseen.json; `without` counts the subjects that have no value.
     """
-    stream, found = run.results["stream"], {_of(row): next(iter(row["classes"].values())) for row in rows}
+    stream, found = run.results.stream, {_of(row): next(iter(row["classes"].values())) for row in rows}
     tested, everyone = ([_of(row) for row in of] for of in (last_rows(run), unseen_rows(run)))
     scores: Scores = {}
     for metric in METRICS:
         values = {of: math.nan if one[metric] is None else one[metric] for of, one in found.items()}
         sites = {site: mean_of(values[of] for of in tested if of[0] == site)[0] for site, _ in tested}
-        made = measures({stream["order"][-1]: sites}, stream["order"], stream["unseen"])
+        made = measures({stream.order[-1]: sites}, stream.order, stream.unseen)
         means = {"BM": made["BM"], "FM": made["FM"], "FM all": mean_of(values[of] for of in everyone)[0]}
         scores[metric] = {name: None if math.isnan(mean) else mean for name, mean in means.items()}
         scores[metric]["without"] = sum(math.isnan(values[of]) for of in {*tested, *everyone})

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from experiments.mistakes import in_one_line
-from smg.learner.closing import versions
+from smg.learner.closing import versions_of_packages
+from smg.learner.records import PackageVersions
 
 NUMBERS = ("subjects", "matrix", "measures", "missing")
 UNSEEN = "unseen.json"  # written by experiments.afterwards
@@ -31,7 +32,7 @@ def main() -> None:
     differ = False
     for run in options.runs:
         then = json.loads((run / "results.json").read_text())
-        if other := other_than(then["versions"], versions()):
+        if other := other_than(then["versions"], versions_of_packages()):
             print(f"{run}: {other}: numbers will differ by rounding and by what follows from it", flush=True)
         now, unseen = again(run, options.data, then["versions"]["threads"])
         apart = [key for key in NUMBERS if now[key] != then[key]]
@@ -42,7 +43,7 @@ def main() -> None:
     sys.exit(differ)
 
 
-def other_than(then: dict[str, Any], now: dict[str, Any]) -> str:
+def other_than(then: PackageVersions, now: PackageVersions) -> str:
     """Return what differs between two versions, as `cpu AVX512, here AVX2`; the threads are set by the run."""
     differ = [key for key in then if key != "threads" and then[key] != now[key]]
     return ", ".join(f"{key} {then[key]}, here {now[key]}" for key in differ)

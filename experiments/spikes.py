@@ -11,13 +11,12 @@ earlier or later would have been different. One line per method, from the second
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
 from experiments.mistakes import in_one_line
-from smg.learner.events import LOG
+from smg.learner.events import StepReport, read_events
 from smg.report.runs import Run, find_runs
 from smg.report.text import print_json, print_table
 
@@ -50,12 +49,11 @@ def main() -> None:
 
 def spikes(run: Run) -> Iterator[list[bool]]:
     """Yield, for each round with replay, which logged iterations of its second half are spikes."""
-    half = run.results["config"]["iterations"] / 2
+    half = run.results.config.iterations / 2
     losses: dict[int, dict[int, float]] = {}
-    for line in (run.folder / LOG).read_text().splitlines():
-        event = json.loads(line)
-        if event["event"] == "step" and event["iteration"] > half and "replay" in event["losses"]:
-            losses.setdefault(event["round"], {})[event["iteration"]] = event["losses"]["replay"]
+    for event in read_events(run.folder):
+        if isinstance(event, StepReport) and event.iteration > half and "replay" in event.losses:
+            losses.setdefault(event.round, {})[event.iteration] = event.losses["replay"]
     for of_round in losses.values():
         usual = statistics.median(of_round.values())
         yield [of_round[iteration] > TIMES * usual for iteration in sorted(of_round)]

@@ -5,25 +5,25 @@ How runs are carried out is left to those who build on it: worker processes of t
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from smg.bench.folder import FAILURE, all_of
+from smg.bench.folder import BENCH, FAILURE, BenchRecord, NamedMethod, NamedStream, read_bench, write_bench
 from smg.bench.plan import Plan, PlannedRun
 from smg.errors import SmgError
-from smg.files import replacing, write_json
+from smg.files import replacing
 from smg.learner.config import OPENED, LearnerConfig
 from smg.learner.configure import over
 from smg.learner.events import Standing, standing
+from smg.learner.results import StreamRecord, results_of
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Active:
 
 
 Run = TypeVar("Run", bound=Active)
+Named = TypeVar("Named", NamedStream, NamedMethod)
 
 
 @dataclass
@@ -118,10 +119,10 @@ class PlannedBench(Generic[Run]):
         folder = run.folder(self.folder)
         if (results := results_of(folder)) is None:
             return False
-        stream = {"order": list(run.stream.order), "unseen": run.stream.unseen}
+        stream = StreamRecord(order=tuple(run.stream.order), unseen=run.stream.unseen)
         try:
-            config = LearnerConfig.model_validate(results["config"], context=OPENED)
-            same = config == run.config and results["stream"] == stream
+            config = LearnerConfig.model_validate(results.config.tree(), context=OPENED)
+            same = config == run.config and results.stream == stream
         except (ValidationError, SmgError):  # of another version
             same = False
         if not same:
@@ -141,45 +142,42 @@ class PlannedBench(Generic[Run]):
 
     def claim(self) -> None:
         """Write the plan into the folder; methods, streams and seeds may be added later, but not other settings."""
-        path = self.folder / "bench.json"
-        fixed = {"settings": over(self.plan.settings, self.plan.words), "part": self.plan.part}
-        streams = [{"name": n, "order": list(s.order), "unseen": s.unseen} for n, s in self.plan.streams.items()]
-        methods = [{"name": name, **made} for name, made in self.plan.methods.items()]
-        seeds = set(self.plan.seeds or (0,))
-        now = [str(run.folder(Path())) for run in self.plan.runs()]
-        runs = list(now)
-        if path.exists():
-            before = json.loads(path.read_text())
-            for key, value in fixed.items():
-                if before[key] != value:
-                    raise SmgError(f"{self.folder}: holds a bench with other {key}; give another --out")
-            streams = self._joined("stream", before["streams"], streams)
-            methods = self._joined("method", before["methods"], methods)
-            seeds |= set(before["seeds"])
-            runs += [run for run in before.get("runs", all_of(before)) if run not in runs]
-        write_json(
-            path, fixed | {"streams": streams, "methods": methods, "seeds": sorted(seeds), "runs": runs, "now": now}
+        planned = tuple(str(run.folder(Path())) for run in self.plan.runs())
+        record = BenchRecord(
+            settings=over(self.plan.settings, self.plan.words),
+            part=self.plan.part,
+            streams=tuple(
+                NamedStream(name=name, order=tuple(s.order), unseen=s.unseen) for name, s in self.plan.streams.items()
+            ),
+            methods=tuple(NamedMethod.model_validate({"name": n, **own}) for n, own in self.plan.methods.items()),
+            seeds=tuple(sorted(set(self.plan.seeds or (0,)))),
+            runs=planned,
+            now=planned,
         )
+        if (self.folder / BENCH).exists():
+            before = read_bench(self.folder)
+            for key in ("settings", "part"):
+                if getattr(before, key) != getattr(record, key):
+                    raise SmgError(f"{self.folder}: holds a bench with other {key}; give another --out")
+            joined = {
+                "streams": self._joined("stream", before.streams, record.streams),
+                "methods": self._joined("method", before.methods, record.methods),
+                "seeds": tuple(sorted({*before.seeds, *record.seeds})),
+                "runs": (*planned, *(run for run in before.runs if run not in planned)),
+            }
+            record = record.model_copy(update=joined)
+        write_bench(self.folder, record)
 
-    def _joined(self, what: str, before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _joined(self, what: str, before: Sequence[Named], now: Sequence[Named]) -> tuple[Named, ...]:
         """Return both lists as one, in the order they came; a name must mean the same in both."""
-        known = {one["name"]: one for one in before}
+        known = {one.name: one for one in before}
         for one in now:
-            if known.setdefault(one["name"], one) != one:
+            if known.setdefault(one.name, one) != one:
                 raise SmgError(
-                    f"{self.folder}: holds another {what} called {one['name']!r}; "
+                    f"{self.folder}: holds another {what} called {one.name!r}; "
                     f"give this one another name, or give another --out"
                 )
-        return list(known.values())
-
-
-def results_of(folder: Path) -> dict[str, Any] | None:
-    """Return a finished run's results, or None if it has not finished."""
-    path = folder / "results.json"
-    if not path.exists():
-        return None
-    results: dict[str, Any] = json.loads(path.read_text())
-    return results
+        return tuple(known.values())
 
 
 def openmp_threads() -> int:

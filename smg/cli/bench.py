@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from smg.bench.plan import PlannedRun
     from smg.bench.slurm import SlurmBench
     from smg.bench.workers import Bench
+    from smg.learner.results import Results
 
 
 def bench(
@@ -150,8 +151,8 @@ def _print_commands(work: Bench) -> None:
 def go_through(work: Bench | SlurmBench) -> None:
     """Carry out a bench: print a line at each run's end, and on a terminal also the runs under way."""
     from smg.bench.slurm import SlurmBench
-    from smg.bench.state import results_of
     from smg.files import locks_stay_here
+    from smg.learner.results import results_of
 
     total = len(work.plan.runs())
     cluster = isinstance(work, SlurmBench)
@@ -205,10 +206,10 @@ def _lines(bench: Bench | SlurmBench, total: int) -> list[str]:
     return [*lines, f"{done}, {duration(bench.seconds_left())} left"]
 
 
-def _measured(results: dict[str, Any] | None) -> str:
+def _measured(results: Results | None) -> str:
     if results is None:
         return "done"
-    return "  ".join(f"{name} {dsc_text(value)}" for name, value in results["measures"]["dsc"].items())
+    return "  ".join(f"{name} {dsc_text(value)}" for name, value in results.measures["dsc"].items())
 
 
 def print_bench(folder: Path, baseline: str | None = None) -> None:

@@ -72,12 +72,12 @@ def sentences(runs: list[Run]) -> list[str]:
     """Return the results as text: one line for each method and one for the held-out hospital; means over seeds."""
     from smg.report.demo import by_method, lost, mean_dsc
 
-    order, unseen = runs[0].results["stream"]["order"], runs[0].results["stream"]["unseen"]
+    order, unseen = runs[0].order, str(runs[0].unseen)
     first, since = order[0], " and ".join(order[1:])
     lines, methods = [], by_method(runs)
     for name, of in methods.items():
         then, now = mean_dsc(of, first, first), mean_dsc(of, order[-1], first)
-        kept = of[0].results["config"]["replay"]["subjects"]
+        kept = of[0].results.config.tree()["replay"]["subjects"]
         means = f", with {kept} subjects of each hospital kept" if name != "finetune" else ""
         course = f"learned {first} to a DSC of {100 * then:.1f} %; after {since}, {100 * now:.1f} %"
         lines.append(f"{name}: {course}: {lost(then, now)}{means}.")

@@ -37,8 +37,10 @@ from smg.report.text import print_json, print_table, printable
 if TYPE_CHECKING:
     from smg.federation.peers import Peers
     from smg.learner.config import LearnerConfig
-    from smg.learner.events import Listener
+    from smg.learner.events import Evaluation, Listener
+    from smg.learner.guard import Judged
     from smg.learner.learner import Learner
+    from smg.learner.records import RoundRecord
     from smg.learner.round import OnStep
     from smg.methods import Step
     from smg.prepare.cache import Prepared
@@ -183,6 +185,8 @@ def learn(
         with TrainingProgress(learner.config.iterations) as on_step:
             if peers:
                 peers.roster.say = on_step.heard
+            from smg.learner.events import End
+
             listeners = _trackers(tracked(track), learner, model)
             record = learner.learn(
                 found,
@@ -198,19 +202,19 @@ def learn(
             )
             for listener in listeners:
                 listener(_evaluated(record))
-                listener({"event": "end"})
+                listener(End(measures={}))
         if peers:
             peers.roster.say = say
             has_it = peers.hand_out()
-            say(f"round {record['round']} is now at {', '.join(has_it) or 'no other hospital yet'}")
+            say(f"round {record.round} is now at {', '.join(has_it) or 'no other hospital yet'}")
     if as_json:
-        print_json(record)
+        print_json(record.model_dump(mode="json"))
     else:
         _print_round(record)
-    if record["held"]:
-        held = record["round"]
+    if record.held and record.guard:
+        held = record.round
         print(
-            f"round {held} is held: {'; '.join(record['guard']['reasons'])}. The model has not changed. "
+            f"round {held} is held: {'; '.join(record.guard.reasons)}. The model has not changed. "
             f"To use the round anyway: `smg accept {model} {held}`; to leave it, do nothing",
             file=sys.stderr,
         )
@@ -291,16 +295,19 @@ def _trackers(names: list[str], learner: Learner, model: Path) -> list[Listener]
 
 
 def _next_round(learner: Learner) -> int:
-    return 1 + max((entry["round"] for entry in learner.model["rounds"]), default=0)
+    return 1 + max(learner.model.numbers, default=0)
 
 
 def _telling(listeners: list[Listener], on_step: OnStep, learner: Learner, site: str) -> OnStep:
     """Return a callback that also passes steps on, as often as a run logs them."""
+    from smg.learner.events import StepReport
+    from smg.learner.round import logged
+
     number, every, last = _next_round(learner), learner.config.log_every, learner.config.iterations
 
     def both(iteration: int, step: Step) -> None:
         if (iteration - 1) % every == 0 or iteration == last:
-            event = {"event": "step", "round": number, "site": site, "iteration": iteration, **step.as_json()}
+            event = StepReport(round=number, site=site, **logged(iteration, step).model_dump())
             for listener in listeners:
                 listener(event)
         on_step(iteration, step)
@@ -308,19 +315,20 @@ def _telling(listeners: list[Listener], on_step: OnStep, learner: Learner, site:
     return both
 
 
-def _evaluated(record: dict[str, Any]) -> dict[str, Any]:
+def _evaluated(record: RoundRecord) -> Evaluation:
     """Return a round's results as the event of an evaluation: its own test part, and earlier sites after it."""
     from smg.evaluation.metrics import COMPARED
+    from smg.learner.events import Evaluation
     from smg.sites.labels import first_class
 
-    name, site = first_class(record), record["site"]
+    name, site = first_class(record.config.tree()), record.site
     means: dict[str, dict[str, float | None]] = {}
     for metric in COMPARED:
-        values = [row["classes"][name].get(metric) for row in record["test"]]
+        values = [row.classes[name].get(metric) for row in record.test]
         known = [value for value in values if value is not None]
         means[metric] = {site: sum(known) / len(known) if known else None}
-    means["dsc"] |= {earlier: both["after"] for earlier, both in record["earlier"].items()}
-    return {"event": "evaluation", "round": record["round"], "site": site, **means}
+    means["dsc"] |= {earlier: both.after for earlier, both in record.earlier.items()}
+    return Evaluation(round=record.round, site=site, means=means)
 
 
 def _learner(
@@ -345,7 +353,7 @@ def _learner(
     origin = read_origin(start) if start else None
     if (model / "model.json").is_file():
         opened = Learner(model)
-        if origin and (opened.model.get("origin") or {}).get("sha256") != origin.about["sha256"]:
+        if origin and (opened.model.origin and opened.model.origin.sha256) != origin.about.sha256:
             raise SmgError(f"{model}: --from {start} is for a new model, and one is there; give another folder")
         own = opened.config.model_dump(mode="json")
         learner = Learner(model, configuration(own, *given), other)
@@ -512,32 +520,31 @@ def _split(site: Site, path: Path | None) -> Split | None:
     return given_split(site, load_splits(path), path) if path else None
 
 
-def _print_round(record: dict[str, Any]) -> None:
-    site = record["site"]
-    count = record["subjects"]["train"]
-    print(f"round {record['round']}: {site}, trained on {count} subject{'s' * (count != 1)}")
-    rows = [(f"{site} (test)", "-", mean_dsc([row["classes"] for row in record["test"]]), "")]
-    for earlier, one in record["guard"]["sites"].items():
+def _print_round(record: RoundRecord) -> None:
+    site = record.site
+    count = record.subjects.train
+    print(f"round {record.round}: {site}, trained on {count} subject{'s' * (count != 1)}")
+    rows = [(f"{site} (test)", "-", mean_dsc([row.classes for row in record.test]), "")]
+    for earlier, one in record.guard.sites.items() if record.guard else ():
         rows.append(_guard_row(earlier, one))
-        if one["exemplars"]:
-            before, after = (100 * dsc for dsc in one["exemplars"])
+        if one.exemplars:
+            before, after = (100 * dsc for dsc in one.exemplars)
             rows.append((f"  {earlier}'s exemplars, trained on", f"{before:.1f}", f"{after:.1f}", ""))
     print_table(("DSC in %", "before", "after", "change"), rows)
-    kept = ", ".join(f"{k['subjects']} of {s} ({k['bytes'] / 1e6:.1f} MB)" for s, k in record["kept"].items())
+    kept = ", ".join(f"{k.subjects} of {s} ({k.bytes / 1e6:.1f} MB)" for s, k in record.kept.items())
     print(f"kept for replay: {kept}")
 
 
-def _guard_row(site: str, one: dict[str, Any]) -> tuple[str, str, str, str]:
-    """What the round did to an earlier site, by subjects that no gradient has seen."""
-    if one["fall"] is None:
+def _guard_row(site: str, one: Judged) -> tuple[str, str, str, str]:
+    """Return what the round did to an earlier site, by subjects that no gradient has seen."""
+    if one.before is None or one.after is None or one.best is None or one.error is None:
         return f"{site} (nothing kept to measure by)", "-", "-", "not measured"
-    count = one["subjects"]
-    name = "sentinel" if one["evidence"] == "sentinels" else "held-out scan"
-    before, after, error = (100 * one[key] for key in ("before", "after", "error"))
-    change = f"{after - before:+.1f} ± {error:.1f}"
-    if one["best"] - one["before"] > 0.001:
-        change += f" (best {100 * one['best']:.1f})"
-    return f"{site} ({count} {name}{'s' * (count > 1)})", f"{before:.1f}", f"{after:.1f}", change
+    name = "sentinel" if one.evidence == "sentinels" else "held-out scan"
+    change = f"{100 * (one.after - one.before):+.1f} ± {100 * one.error:.1f}"
+    if one.best - one.before > 0.001:
+        change += f" (best {100 * one.best:.1f})"
+    label = f"{site} ({one.subjects} {name}{'s' * (one.subjects > 1)})"
+    return label, f"{100 * one.before:.1f}", f"{100 * one.after:.1f}", change
 
 
 def _print_evaluation(rows: list[dict[str, Any]]) -> None:

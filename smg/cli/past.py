@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +11,7 @@ from smg.cli.options import Json, Model, with_loudness
 from smg.report.text import print_json, print_table
 
 if TYPE_CHECKING:
-    from smg.learner.history import History, Round
+    from smg.learner.history import History, Round, Stored
     from smg.learner.learner import Learner
 
 replay = typer.Typer(
@@ -29,8 +30,12 @@ def history(model: Model, as_json: Json = False) -> None:
     rounds, under_way = past.rounds(), past.under_way()
     if as_json:
         records = [_round_as_json(one, past) for one in rounds]
-        whole = {"current": past.current, "origin": past.origin, "rounds": records, "under_way": under_way}
-        print_json(whole | {"journal": past.journal})
+        origin = past.origin.model_dump(mode="json") if past.origin else None
+        begun = asdict(under_way) if under_way else None
+        journal = [line.model_dump(mode="json", exclude_none=True) for line in past.journal()]
+        print_json(
+            {"current": past.current, "origin": origin, "rounds": records, "under_way": begun, "journal": journal}
+        )
         return
     print_table(
         ("round", "site", "from", "when (UTC)", "method", "iterations", "trained on", "test DSC", "kept", ""),
@@ -40,16 +45,16 @@ def history(model: Model, as_json: Json = False) -> None:
         print(f"round 0: started from {described(past.origin)}{', current' if not past.current else ''}")
     for one in rounds:
         if one.fault:
-            print(f"round {one.number} is damaged: {one.fault}")
-    for event in past.journal:
-        if event["event"] in ("rolled back", "accepted", "dropped exemplars", "abandoned"):
-            details = ", ".join(f"{key} {value}" for key, value in event.items() if key not in ("when", "event"))
-            print(f"{event['when'][:16]}  {event['event']}: {details}")
+            print(f"round {one.entry.round} is damaged: {one.fault}")
+    for line in past.journal():
+        if line.event in ("rolled back", "accepted", "dropped exemplars", "abandoned"):
+            details = ", ".join(f"{key} {value}" for key, value in line.details().items())
+            print(f"{line.when[:16]}  {line.event}: {details}")
     if under_way:
-        state = "under way" if under_way["at_work"] else "stopped; `smg learn` with the same site resumes it"
-        of = f" of {under_way['iterations']}" if under_way["iterations"] else ""
-        at = f"iteration {under_way['iteration']}{of} at its last checkpoint"
-        print(f"round {under_way['round']}, {under_way['site']}: {at}, {state}")
+        state = "under way" if under_way.at_work else "stopped; `smg learn` with the same site resumes it"
+        of = f" of {under_way.iterations}" if under_way.iterations else ""
+        at = f"iteration {under_way.iteration}{of} at its last checkpoint"
+        print(f"round {under_way.round}, {under_way.site}: {at}, {state}")
 
 
 def rollback(
@@ -80,22 +85,21 @@ def abandon(model: Model, as_json: Json = False) -> None:
 
     what = Learner(model).abandon()
     if as_json:
-        print_json(what)
-    elif what["round"] is None:
+        facts = {name: getattr(what, name, None) for name in ("round", "site", "iteration", "iterations")}
+        print_json(facts)
+    elif what is None:
         print("a damaged checkpoint was removed; no round is under way")
     else:
-        print(f"round {what['round']}, {what['site']}, was given up at iteration {what['iteration']}")
+        print(f"round {what.round}, {what.site}, was given up at iteration {what.iteration}")
 
 
 def _print_needed(learner: Learner) -> None:
     """Say which round an unfinished one goes on from, if it is not the current one."""
-    from smg.learner.history import History
-
-    under_way = History(learner.store.folder).under_way()
-    if under_way and under_way["parent"] not in (None, learner.current):
-        folder, needed = learner.store.folder, under_way["parent"]
+    under_way = learner.history.under_way()
+    if under_way and under_way.parent not in (None, learner.current):
+        folder, needed = learner.store.folder, under_way.parent
         print(
-            f"round {under_way['round']}, {under_way['site']}, is under way and goes on from round {needed}: "
+            f"round {under_way.round}, {under_way.site}, is under way and goes on from round {needed}: "
             f"`smg rollback {folder} {needed}` before it is resumed, or `smg abandon {folder}`"
         )
 
@@ -116,9 +120,7 @@ def accept(
 
 def _print_known(learner: Learner, number: int) -> None:
     """Say which sites the current version knows, and which it has lost."""
-    from smg.learner.history import History
-
-    lost = History(learner.store.folder).lost()
+    lost = learner.history.lost()
     known = [site for site in learner.sites if site not in lost]
     print(f"round {number} is current; the model knows {', '.join(known) or 'no site yet'}")
     for site, (best, after) in lost.items():
@@ -133,20 +135,20 @@ def replay_show(model: Model, as_json: Json = False) -> None:
 
     stored = History(model).stored()
     if as_json:
-        print_json(stored)
+        print_json([_stored_as_json(one) for one in stored])
     else:
         rows = [
-            (o["site"], str(o["round"]), str(o["subjects"]), f"{o['bytes'] / 1e6:.2f}", "yes" if o["in_use"] else "no")
+            (o.site, str(o.round), str(o.kept.subjects), f"{o.kept.bytes / 1e6:.2f}", "yes" if o.in_use else "no")
             for o in stored
         ]
         print_table(("site", "round", "subjects", "MB", "in use"), rows)
         for o in stored:
-            if o["spectra"]:
+            if o.kept.spectra:
                 what = "amplitudes of their low frequencies, no phase and no image"
-                print(f"round {o['round']}: spectra of {o['spectra']} slices: {what}")
-            if o["state_bytes"]:
-                size = f"{o['state_bytes'] / 1e6:.1f} MB"
-                print(f"round {o['round']}: its method remembers {size}: {o['state_of_patients']}")
+                print(f"round {o.round}: spectra of {o.kept.spectra} slices: {what}")
+            if o.state.bytes:
+                size = f"{o.state.bytes / 1e6:.1f} MB"
+                print(f"round {o.round}: its method remembers {size}: {o.state.of_patients}")
 
 
 @replay.command("drop", epilog="Example: `smg replay drop model RUNMC`")
@@ -165,38 +167,44 @@ def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE"
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def _round_as_json(one: Round, past: History) -> dict[str, Any]:
-    keys = ("subjects", "kept", "earlier", "guard", "seconds", "versions")
-    row = {key: one.record.get(key) if one.record else None for key in keys}
+def _stored_as_json(one: Stored) -> dict[str, object]:
+    state = {"state_bytes": one.state.bytes, "state_of_patients": one.state.of_patients}
+    return {"site": one.site, "round": one.round, **one.kept.model_dump(), "in_use": one.in_use, **state}
+
+
+def _round_as_json(one: Round, past: History) -> dict[str, object]:
+    row: dict[str, object] = dict.fromkeys(("subjects", "kept", "earlier", "guard", "seconds", "versions"))
+    held = None
     if one.record:
-        row |= {key: one.record["config"][key] for key in ("method", "iterations")}
-    if one.kept and row["kept"]:
-        row["kept"] = row["kept"] | {one.site: one.kept}  # some may have been dropped since
-    held = past.held(one.record) if one.record else None
-    return {"round": one.number, "parent": one.parent, "site": one.site, **row, "held": held, "damaged": one.fault}
+        row |= one.record.model_dump(mode="json", include=set(row))
+        row |= {"method": one.record.config.method, "iterations": one.record.config.iterations}
+        held = past.held(one.entry.round)
+        if one.kept:  # some may have been dropped since
+            row["kept"] = {s: kept.model_dump() for s, kept in (one.record.kept | {one.entry.site: one.kept}).items()}
+    return {**one.entry.model_dump(), **row, "held": held, "damaged": one.fault}
 
 
 def _history_row(one: Round, past: History) -> tuple[str, ...]:
-    at = (e["when"][:16] for e in past.journal if e.get("round") == one.number and e["event"] in ("learned", "held"))
-    state = [word for word, so in (("current", one.number == past.current), ("damaged", one.fault)) if so]
-    cells = (str(one.number), one.site, str(one.parent or "-"), next(at, "-"))
+    number = one.entry.round
+    at = (line.when[:16] for line in past.journal() if line.round == number and line.event in ("learned", "held"))
+    state = [word for word, so in (("current", number == past.current), ("damaged", one.fault)) if so]
+    cells = (str(number), one.entry.site, str(one.entry.parent or "-"), next(at, "-"))
     if one.record is None:
         return (*cells, *"-----", ", ".join(state))
-    if past.held(one.record) and one.number != past.current:
+    if past.held(number) and number != past.current:
         state.insert(0, "held")
-    config = one.record["config"]
     return (
         *cells,
-        config["method"],
-        str(config["iterations"]),
-        str(one.record["subjects"]["train"]),
-        mean_dsc([row["classes"] for row in one.record["test"]]),
-        str(one.kept["subjects"]) if one.kept else "-",
+        one.record.config.method,
+        str(one.record.config.iterations),
+        str(one.record.subjects.train),
+        mean_dsc([row.classes for row in one.record.test]),
+        str(one.kept.subjects) if one.kept else "-",
         ", ".join(state),
     )
 
 
-def mean_dsc(classes: list[dict[str, dict[str, float]]]) -> str:
+def mean_dsc(classes: list[dict[str, dict[str, float | None]]]) -> str:
     """Format the mean DSC over subjects and classes, in per cent."""
-    values = [c["dsc"] for subject in classes for c in subject.values()]
+    values = [dsc for subject in classes for c in subject.values() if (dsc := c["dsc"]) is not None]
     return f"{100 * sum(values) / len(values):.1f}" if values else "-"

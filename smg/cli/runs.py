@@ -26,6 +26,8 @@ from smg.sites.site import pick
 
 if TYPE_CHECKING:
     from smg.bench.plan import Plan, PlannedRun
+    from smg.learner.events import Event
+    from smg.learner.results import Results
     from smg.settings_file import StreamPlan
     from smg.sites.site import Site
 
@@ -103,7 +105,7 @@ def run(
         runs[0], data_folder(plan, data), out or _folder(runs[0]), split, tracked(track, tensorboard), leave_out
     )
     if as_json:
-        print_json(results)
+        print_json(results.model_dump(mode="json"))
     else:
         _print_results(results)
         print(f"results: {out or _folder(runs[0])}/results.json")
@@ -174,7 +176,7 @@ def _use(threads: int) -> None:
 
 def _run(
     planned: PlannedRun, data: Path, out: Path, split: Path | None, trackers: list[str], leave_out: bool
-) -> dict[str, Any]:
+) -> Results:
     from smg.files import replacing
     from smg.learner.processes import first_process
     from smg.learner.stream import Stream
@@ -215,31 +217,33 @@ def _run(
     return results
 
 
-def _say_dsc(event: dict[str, Any]) -> None:
+def _say_dsc(event: Event) -> None:
     """Print the DSC at every site after a round."""
-    if event["event"] == "evaluation":
-        dsc = ", ".join(f"{site} {dsc_text(value)}" for site, value in event["dsc"].items())
-        say(f"after {event['site']}, DSC in %: {dsc}")
+    from smg.learner.events import Evaluation
+
+    if isinstance(event, Evaluation):
+        dsc = ", ".join(f"{site} {dsc_text(value)}" for site, value in event.means["dsc"].items())
+        say(f"after {event.site}, DSC in %: {dsc}")
 
 
-def _print_results(results: dict[str, Any]) -> None:
+def _print_results(results: Results) -> None:
     from smg.evaluation.metrics import COMPARED
 
-    matrix, stream = results["matrix"]["dsc"], results["stream"]
-    sites = [*stream["order"], *([stream["unseen"]] if stream["unseen"] else [])]
+    matrix, sites = results.matrix["dsc"], results.stream.sites
     rows = [(f"after {r}", *(dsc_text(matrix[r][site]) for site in sites)) for r in sites]
     print_table(("DSC %", *sites), rows)
     table = []
-    for measure in results["measures"]["dsc"]:
-        formula = results["formulas"][measure]
-        values = [metric.text(results["measures"][name][measure]) for name, metric in COMPARED.items()]
+    for measure in results.measures["dsc"]:
+        formula = results.formulas[measure]
+        values = [metric.text(results.measures[name][measure]) for name, metric in COMPARED.items()]
         table.append((measure, *values, formula))
     print_table(("", *(metric.head for metric in COMPARED.values()), "of a[round][site]"), table)
-    costs = results["costs"]
-    kept = f"{costs['replay_subjects']} subjects, {costs['replay_bytes'] / 1e6:.1f} MB, kept"
-    state = f"{costs['state_bytes'] / 1e6:.1f} MB remembered"
-    times = [duration(seconds) for seconds in costs["seconds"].values()]
-    print(f"{kept}; {state}; {costs['parameters']:,} parameters; rounds took {', '.join(times)}")
+    if (costs := results.costs) is None:
+        return
+    kept = f"{costs.replay_subjects} subjects, {costs.replay_bytes / 1e6:.1f} MB, kept"
+    state = f"{costs.state_bytes / 1e6:.1f} MB remembered"
+    times = [duration(seconds) for seconds in costs.seconds.values()]
+    print(f"{kept}; {state}; {costs.parameters:,} parameters; rounds took {', '.join(times)}")
 
 
 def dsc_text(value: float | None) -> str:

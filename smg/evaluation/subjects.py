@@ -28,10 +28,13 @@ class Evaluated:
     case: str
     classes: dict[str, Metrics]
 
+    def metrics(self) -> dict[str, dict[str, float | None]]:
+        """Return the metrics of each class by name; one that does not exist is None, since JSON has no NaN."""
+        return {name: {k: _finite(v) for k, v in asdict(m).items()} for name, m in self.classes.items()}
+
     def as_json(self) -> dict[str, object]:
-        """Return the metrics for JSON, which has no NaN: a metric that does not exist is None."""
-        classes = {name: {k: _finite(v) for k, v in asdict(m).items()} for name, m in self.classes.items()}
-        return {"subject": self.case, "classes": classes}
+        """Return the subject's row for JSON."""
+        return {"subject": self.case, "classes": self.metrics()}
 
 
 def evaluate_subjects(

@@ -21,6 +21,7 @@ from smg.errors import SmgError
 from smg.export.release import Release
 from smg.files import write_json
 from smg.learner.nnunet import FINAL, RESAMPLED, SCHEMES
+from smg.learner.records import NnunetOrigin
 from smg.networks import NetworkConfig
 from smg.networks.build import build_network
 from smg.networks.plainconv import PlainConvUNet
@@ -97,7 +98,7 @@ def _in_list(name: str) -> str:
 
 
 def _dataset_name(release: Release) -> str:
-    given = str((release.origin or {}).get("dataset", ""))
+    given = release.origin.dataset if isinstance(release.origin, NnunetOrigin) else ""
     if re.fullmatch(r"Dataset\d{3}_\w+", given, re.ASCII):
         return given
     return f"Dataset{NUMBER}_{re.sub(r'[^A-Za-z0-9]+', '_', release.name).strip('_') or 'model'}"

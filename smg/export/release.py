@@ -6,7 +6,7 @@ of that has a field here.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
 from smg.learner.familiarity import Familiar
 from smg.learner.learner import Learner
+from smg.learner.records import AnyOrigin, PackageVersions, RoundRecord, SubjectRow
+from smg.learner.results import results_of
 from smg.networks import MainOutput
 
 Dsc = dict[str, float]  # by class, 0 to 1
@@ -43,12 +45,12 @@ class Release:
     number: int
     config: LearnerConfig  # preparation and masks as this round has them
     settings: dict[str, Any]  # of the round's training
-    versions: dict[str, Any]  # of what made it; empty for round 0
+    versions: PackageVersions  # of what made it; empty for round 0
     sha256: str  # of weights.safetensors
     learned: list[Learned]
     unseen: dict[str, float]  # sites never learned by this version, where a run has measured them
     familiar: Familiar
-    origin: dict[str, Any] | None
+    origin: AnyOrigin | None
     network: nn.Module
     one_network_a_site: bool
 
@@ -65,43 +67,43 @@ class Release:
 def release(folder: Path, number: int | None = None) -> Release:
     """Read a version of a model, the current one if no round is named."""
     learner = Learner(folder)
-    known = [entry["round"] for entry in learner.model["rounds"]]
+    known = learner.model.numbers
     number = learner.current if number is None else number
     if number not in (0, *known):
         raise SmgError(f"{folder}: no round {number}; it has {', '.join(map(str, known)) or 'none yet'}")
-    origin = learner.model.get("origin")
+    origin = learner.model.origin
     if not number and not origin:
         raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")
-    record = learner.store.read_round(number)
-    line = [learner.store.read_round(entry["round"]) for entry in learner.rounds(number)]
+    line = learner.history.records(number)
+    settings = (line[-1] if number else learner.store.read_start()).config.tree()
     config = learner.as_prepared(number)
     matrix = _matrix(folder, line)
     return Release(
         name=folder.resolve().name,
         number=number,
         config=config,
-        settings=record["config"],
-        versions=record.get("versions", {}),
-        sha256=record["files"]["weights.safetensors"],
+        settings=settings,
+        versions=line[-1].versions if number else {},
+        sha256=learner.store.files_of(number)["weights.safetensors"],
         learned=_learned(line, matrix),
-        unseen={site: dsc for site, dsc in matrix.items() if site not in [one["site"] for one in line]},
-        familiar=Familiar.read(line),
+        unseen={site: dsc for site, dsc in matrix.items() if site not in [one.site for one in line]},
+        familiar=Familiar.read([(one.site, one.familiar) for one in line]),
         origin=origin,
         network=learner.network(number).cpu().eval(),
         one_network_a_site=config.recipe().method.one_network_a_site,
     )
 
 
-def _learned(line: list[dict[str, Any]], matrix: dict[str, float]) -> list[Learned]:
-    last = {record["site"]: record for record in line}  # a site that was learned again stands where it did so
-    kept = {site: dsc["after"] for site, dsc in line[-1]["earlier"].items()} if line else {}
+def _learned(line: list[RoundRecord], matrix: dict[str, float]) -> list[Learned]:
+    last = {record.site: record for record in line}  # a site that was learned again stands where it did so
+    kept = {site: dsc.after for site, dsc in line[-1].earlier.items()} if line else {}
     return [
         Learned(
             site=site,
-            round=record["round"],
-            trained=record["subjects"]["train"],
-            tested=len(record["test"]),
-            then=_by_class(record["test"]),
+            round=record.round,
+            trained=record.subjects.train,
+            tested=len(record.test),
+            then=_by_class(record.test),
             now=matrix.get(site),
             kept=kept.get(site),
         )
@@ -109,24 +111,20 @@ def _learned(line: list[dict[str, Any]], matrix: dict[str, float]) -> list[Learn
     ]
 
 
-def _by_class(rows: list[dict[str, Any]]) -> Dsc:
+def _by_class(rows: Sequence[SubjectRow]) -> Dsc:
     values: dict[str, list[float]] = {}
     for row in rows:
-        for name, metrics in row["classes"].items():
-            values.setdefault(name, []).append(metrics["dsc"])
+        for name, metrics in row.classes.items():
+            values.setdefault(name, []).append(metrics["dsc"] or 0.0)
     return {name: sum(found) / len(found) for name, found in values.items()}
 
 
-def _matrix(folder: Path, line: list[dict[str, Any]]) -> dict[str, float]:
+def _matrix(folder: Path, line: list[RoundRecord]) -> dict[str, float]:
     """Return each site's DSC after the last of these rounds, where the model is that of a run (`smg run`)."""
-    path = folder.resolve().parent / "results.json"
     try:
-        results = json.loads(path.read_text())
-        stream = results["stream"]
-        order = [*stream["order"], *([stream["unseen"]] if stream["unseen"] else [])]
-        if not line or [record["site"] for record in line] != order[: len(line)]:
-            return {}  # the model has gone its own way since
-        row = results["matrix"]["dsc"][line[-1]["site"]]
-        return {site: float(dsc) for site, dsc in row.items() if dsc is not None}
-    except (OSError, ValueError, KeyError, TypeError):
+        results = results_of(folder.resolve().parent)
+    except SmgError:  # not the results of a run
         return {}
+    if results is None or not line or [one.site for one in line] != results.stream.sites[: len(line)]:
+        return {}  # the model is not a run's, or has gone its own way since
+    return {site: dsc for site, dsc in results.matrix["dsc"][line[-1].site].items() if dsc is not None}

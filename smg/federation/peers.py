@@ -24,7 +24,6 @@ from smg.federation.versions import Rename, is_at_home, listing, outgoing, recei
 from smg.gradients.oracle import GradientSource, Oracle
 from smg.learner.config import LearnerConfig, spelled
 from smg.learner.elsewhere import Rows, Scores, Summary
-from smg.learner.history import line_of
 from smg.learner.learner import Learner
 from smg.learner.store import Store
 
@@ -94,13 +93,13 @@ class Peers:
         if config.memory != "none" or config.merge is not None:
             raise Misuse("memory=style and merge need what stays at other hospitals; set memory=none and no merge")
         model = Store(self.folder).read()
-        entries = line_of(model, model["current"])
-        far = {e["site"] for e in entries if not is_at_home(self.folder, e["round"])}
-        far -= {e["site"] for e in entries if is_at_home(self.folder, e["round"])}
+        entries = model.line(model.current)
+        far = {entry.site for entry in entries if not is_at_home(self.folder, entry.round)}
+        far -= {entry.site for entry in entries if is_at_home(self.folder, entry.round)}
         self.rows, self._holders = {}, {}
         if not far:
             return
-        holdings = self.roster.greet(self._holding(far), terms_of_config(config), model["current"])
+        holdings = self.roster.greet(self._holding(far), terms_of_config(config), model.current)
         for hospital, holding in holdings.items():
             if holding.site in self._holders:
                 raise SmgError(f"hospitals {self._holders[holding.site]} and {hospital} both hold {holding.site}")

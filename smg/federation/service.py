@@ -29,7 +29,6 @@ from smg.gradients.oracle import Oracle
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import NOWHERE, alias
 from smg.learner.familiarity import summary_of
-from smg.learner.history import line_of
 from smg.learner.learner import Learner
 from smg.learner.round import this_process
 from smg.learner.store import Store
@@ -119,8 +118,8 @@ class Service:
 
     def holding(self, _message: Message) -> Message:
         """Say which site is here."""
-        rounds = Store(self.folder).read()["rounds"] if Store(self.folder).exists else []
-        own = [entry["site"] for entry in rounds if is_at_home(self.folder, entry["round"])]
+        rounds = Store(self.folder).read().rounds if Store(self.folder).exists else ()
+        own = [entry.site for entry in rounds if is_at_home(self.folder, entry.round)]
         return Message("holding", {"site": own[-1] if own else ""})
 
     def greet(self, message: Message) -> Message:
@@ -189,10 +188,10 @@ class Service:
 
     def _open(self, upto: int) -> Opened:
         past = Learner(self.folder)
-        if upto and upto not in [entry["round"] for entry in past.model["rounds"]]:
+        if upto and upto not in past.model.numbers:
             raise Refused(f"hospital {self.name}: does not have round {upto}; bring the versions together first")
-        entries = [e for e in line_of(past.model, upto) if is_at_home(self.folder, e["round"])]
-        sites = dict.fromkeys(entry["site"] for entry in entries)
+        entries = [entry for entry in past.rounds(upto) if is_at_home(self.folder, entry.round)]
+        sites = dict.fromkeys(entry.site for entry in entries)
         if len(sites) > 1:
             raise Refused(f"hospital {self.name}: has learned {', '.join(sites)}; it answers for one site alone")
         config = past.config
@@ -213,7 +212,7 @@ class Service:
             terms_of_config(config),
             config.augment,
             config.preparation.window,
-            past.store.read_round(entries[-1]["round"])["files"]["exemplars.safetensors"][:16],
+            past.store.files_of(entries[-1].round)["exemplars.safetensors"][:16],
             self.limits,
             self.audit,
             self.noise,

@@ -21,9 +21,11 @@ from smg.federation.messages import Message
 from smg.federation.transport import Refused
 from smg.learner.config import OPENED, LearnerConfig
 from smg.learner.history import History
+from smg.learner.records import FORMAT, ModelRecord, RoundEntry, RoundRecord, StartRecord
 from smg.learner.shared import stored_once, under_all_names
-from smg.learner.store import FORMAT, Store
+from smg.learner.store import Store
 from smg.networks import build_network
+from smg.records import Kind, parse_record
 
 PLAIN = (
     "round", "parent", "site", "subjects", "config", "versions", "keeps_of_patients", "seconds", "curve", "log",
@@ -45,61 +47,61 @@ def listing(folder: Path) -> dict[str, Any]:
     if not store.exists:
         return {}
     past = History(folder)
-    rounds = [{**entry, **_proof(store, entry["round"])} for entry in past.model["rounds"]]
-    origin = past.model.get("origin")
-    return {"format": FORMAT, "config": past.model["config"], "rounds": rounds, "origin": origin}
+    rounds = [{**entry.model_dump(), **_proof(past, entry.round)} for entry in past.model.rounds]
+    origin = past.origin.model_dump(mode="json") if past.origin else None
+    return {"format": FORMAT, "config": past.model.config.tree(), "rounds": rounds, "origin": origin}
 
 
-def _proof(store: Store, number: int) -> dict[str, Any]:
-    record = store.read_round(number)
-    return {"held": History(store.folder).held(record), "weights": record["files"]["weights.safetensors"]}
+def _proof(past: History, number: int) -> dict[str, Any]:
+    return {"held": past.held(number), "weights": past.record(number).files["weights.safetensors"]}
 
 
 def outgoing(folder: Path, number: int, rename: Rename) -> Message:
     """Return a round as it leaves its hospital."""
     store = Store(folder)
-    record = store.read_round(number)
+    files = store.files_of(number)
+    keeps_of_patients = store.read_round(number).keeps_of_patients if number else ""
     tensors: dict[str, Tensor] = {}
     shared: dict[str, dict[str, str]] = {}
     for name in FILES:
-        if f"{name}.safetensors" in record["files"]:
+        if f"{name}.safetensors" in files:
             stored = store.read_tensors(number, name)
-            own = {key: t for key, t in stored.items() if name != "state" or not _of_patients(key, record)}
+            own = {key: t for key, t in stored.items() if name != "state" or not _of_patients(key, keeps_of_patients)}
             once, shared[name] = stored_once(own)
             tensors |= {f"{name}/{key}": tensor for key, tensor in once.items()}
     if number == 0:
-        return Message("version", {"record": {"config": record["config"], "round": 0}, "shared": shared}, tensors)
-    facts = {"record": public(record, folder, rename), "shared": shared}
+        return Message(
+            "version", {"record": {"config": store.read_start().config.tree(), "round": 0}, "shared": shared}, tensors
+        )
+    facts = {"record": public(store.read_round(number), folder, rename), "shared": shared}
     return Message("version", facts, tensors)
 
 
-def public(record: Mapping[str, Any], folder: Path, rename: Rename) -> dict[str, Any]:
+def public(round: RoundRecord, folder: Path, rename: Rename) -> dict[str, Any]:
     """Return what others may know of a round. Aliases of a site that is not at home here are pseudonyms already."""
-    made = {key: record[key] for key in PLAIN if key in record}
-    made["held"] = History(folder).held(dict(record))
-    home = is_at_home(folder, record["round"])
-    if not home:
+    record = round.model_dump(mode="json")
+    made = {key: record[key] for key in PLAIN}
+    made["held"] = History(folder).held(round.round)
+    if round.received:
         rename = str
-    names = [*record.get("selection", {}).get("candidates", [])]
-    made["parts"] = {part: [rename(name) for name in own] for part, own in record.get("parts", {}).items()}
-    made["test"] = [row | {"subject": rename(row["subject"])} for row in record.get("test", [])]
-    selection = record.get("selection", {})
-    made["selection"] = {key: selection[key] for key in SCORES if key in selection}
+    made["parts"] = {part: [rename(name) for name in own] for part, own in round.parts}
+    made["test"] = [row | {"subject": rename(row["subject"])} for row in record["test"]]
+    made["selection"] = {key: record["selection"][key] for key in SCORES}
     made["selection"] |= {
-        "chosen": [rename(name) for name in selection.get("chosen", [])],
-        "candidates": [rename(name) for name in names],
+        "chosen": [rename(name) for name in round.selection.chosen],
+        "candidates": [rename(name) for name in round.selection.candidates],
         "features": [],
     }
     made["sentinels"] = {
-        site: {rename(name) if site == record["site"] else name: dsc for name, dsc in scores.items()}
-        for site, scores in record.get("sentinels", {}).items()
+        site: {rename(name) if site == round.site else name: dsc for name, dsc in scores.items()}
+        for site, scores in round.sentinels.items()
     }
     return made
 
 
 def is_at_home(folder: Path, number: int) -> bool:
-    """Whether a round was learned in this folder, and not received from another hospital."""
-    return not Store(folder).read_round(number).get("received", False)
+    """Return whether a round was learned in this folder, and not received from another hospital."""
+    return not Store(folder).read_round(number).received
 
 
 def receive(folder: Path, model: Mapping[str, Any], message: Message | None) -> None:
@@ -109,15 +111,16 @@ def receive(folder: Path, model: Mapping[str, Any], message: Message | None) -> 
     store = Store(folder)
     with store.locked():
         if not store.exists:
-            about = {"origin": model["origin"]} if model.get("origin") else {}
+            about = model.get("origin")
             if about and message is None:
                 raise Refused("a model that began with given weights comes with them; update smg there")
             if message is not None and message.facts["record"]["round"] == 0:
                 tensors = _tensors(message, "weights")
                 _check(tensors, config)
-                store.write_round(0, {"weights": tensors}, {"config": message.facts["record"]["config"], **about})
-            fresh = {"format": FORMAT, "config": model["config"], "current": 0, "rounds": [], **about}
-            store.write(fresh)
+                start = {"config": message.facts["record"]["config"], "origin": about, "files": {}}
+                store.write_round(0, {"weights": tensors}, _record(start, StartRecord))
+            fresh = {"config": model["config"], "current": 0, "rounds": [], "origin": about}
+            store.write(_record(fresh, ModelRecord))
             store.note("received from a federation")
         if message is None or message.facts["record"]["round"] == 0:
             return
@@ -127,7 +130,7 @@ def receive(folder: Path, model: Mapping[str, Any], message: Message | None) -> 
 def _enter(store: Store, config: LearnerConfig, message: Message) -> None:
     own, record = store.read(), dict(message.facts["record"])
     number = int(record["round"])
-    known = [entry["round"] for entry in own["rounds"]]
+    known = own.numbers
     if number in known:
         raise Refused(f"round {number} is there already; list the versions again")
     if number < 1 or (record["parent"] and record["parent"] not in known):
@@ -138,12 +141,23 @@ def _enter(store: Store, config: LearnerConfig, message: Message) -> None:
     }
     _check(tensors["weights"], config)
     keys = (*PLAIN, "held", "parts", "test", "selection", "sentinels")
-    made = {key: record[key] for key in keys if key in record} | {"scans": [], "received": True}
+    given = {key: record[key] for key in keys if key in record}
+    made = _record(given | {"scans": [], "received": True, "files": {}}, RoundRecord)
     store.write_round(number, tensors | {"exemplars": {}}, made)
-    entry = {key: made[key] for key in ("round", "parent", "site")}
-    follows = own["current"] == made["parent"] and not made["held"]
-    store.write(own | {"current": number if follows else own["current"], "rounds": [*own["rounds"], entry]})
-    store.note("received", round=number, site=made["site"])
+    entry = RoundEntry(round=made.round, parent=made.parent, site=made.site)
+    follows = own.current == made.parent and not made.held
+    entered = {"current": number if follows else own.current, "rounds": (*own.rounds, entry)}
+    store.write(own.model_copy(update=entered))
+    store.note("received", round=number, site=made.site)
+
+
+def _record(entries: Mapping[str, Any], kind: type[Kind]) -> Kind:
+    """Return a record of what another hospital sent, if it is sound."""
+    text = json.dumps({"format": FORMAT, **entries})
+    try:
+        return parse_record(text, kind, "the other hospital's record", "update smg there")
+    except SmgError as error:
+        raise Refused(str(error)) from None
 
 
 def same_model(mine: Mapping[str, Any], theirs: Mapping[str, Any], hospital: str) -> None:
@@ -176,6 +190,6 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
         raise Refused(f"the model uses code of its own ({', '.join(found.values())}); a federation runs smg's")
 
 
-def _of_patients(key: str, record: Mapping[str, Any]) -> bool:
-    """Whether a tensor of a method's state says something of patients: such are named after their site."""
-    return bool(record.get("keeps_of_patients")) and "/" in key
+def _of_patients(key: str, keeps_of_patients: str) -> bool:
+    """Return whether a tensor of a method's state says something of patients: such are named after their site."""
+    return bool(keeps_of_patients) and "/" in key

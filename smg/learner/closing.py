@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,21 +14,37 @@ from torch.nn.functional import normalize
 
 import smg
 from smg.evaluation.predict import class_logits
-from smg.evaluation.subjects import Evaluated, evaluate_subjects, prepared_dice
+from smg.evaluation.subjects import evaluate_subjects, prepared_dice
+from smg.learner.admission import scan_hashes
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Elsewhere, Scores
 from smg.learner.exemplars import alias, choose, count_of, pack, size_of
 from smg.learner.familiarity import Familiar
 from smg.learner.guard import best_so_far, judge, reasons_to_hold
-from smg.learner.lineage import Lineage, scan_hashes
 from smg.learner.merging import OF_PATIENTS
 from smg.learner.processes import first_process
+from smg.learner.records import (
+    BeforeAfter,
+    FamiliarRecord,
+    GuardRecord,
+    Kept,
+    ModelRecord,
+    PackageVersions,
+    PartAliases,
+    PartCounts,
+    RoundEntry,
+    RoundRecord,
+    Selection,
+    SubjectRow,
+)
 from smg.learner.round import Training
 from smg.learner.shared import copied
 from smg.learner.spectra import spectra_of
 from smg.learner.store import Store
+from smg.learner.versions import Versions
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
+from smg.records import Settings
 from smg.replay.features import foreground_features, subject_moments
 
 Parts = dict[str, list[Prepared]]
@@ -43,84 +59,94 @@ class Guarding:
 
 
 def close(
-    past: Lineage, training: Training, parts: Parts, guarding: Guarding, elsewhere: Elsewhere | None = None
+    versions: Versions, training: Training, parts: Parts, guarding: Guarding, elsewhere: Elsewhere | None = None
 ) -> None:
     """Make a trained round a version, current unless it harmed an earlier site, or none can say whether it did.
 
     Hospitals `elsewhere` answer for the exemplars and sentinels that they keep.
     """
-    chosen, seen = _looked_through(past, training, parts, elsewhere)
-    sentinels = _sentinels(training, parts, past.config)
-    record = _about(past, training, parts) | seen
-    spectra = _spectra(training, past.config)
-    kept = {"subjects": count_of(chosen), "spectra": sum(map(len, spectra.values()))}
-    record["kept"] = past.kept() | {training.site: kept | {"bytes": size_of(chosen) + size_of(spectra)}}
-    far = elsewhere.scores(past.network(), training.network) if elsewhere else {}
-    record["earlier"] = _earlier(past.replay(), past.network(), training.network, past.config)
+    history, config, site = versions.history, versions.config, training.site
+    chosen, selection, familiar = _looked_through(versions, training, parts, elsewhere)
+    sentinels, spectra = _sentinels(training, parts, config), _spectra(training, config)
+    kept = Kept(
+        subjects=count_of(chosen),
+        spectra=sum(map(len, spectra.values())),
+        bytes=size_of(chosen) + size_of(spectra),
+    )
+    far = elsewhere.scores(versions.network(), training.network) if elsewhere else {}
+    earlier = _earlier(versions.replay(), versions.network(), training.network, config)
     for name, score in far.items():
         if score.exemplars:
-            record["earlier"][name] = dict(zip(("before", "after"), score.exemplars, strict=True))
-    record |= _judged(past, training, sentinels, record["earlier"], guarding, far)
-    if elsewhere:
-        record["federation"] = elsewhere.about()
+            earlier[name] = BeforeAfter(before=_finite(score.exemplars[0]), after=_finite(score.exemplars[1]))
+    guard, scores = _judged(versions, training, sentinels, earlier, guarding, far)
+    record = RoundRecord(
+        round=training.number,
+        parent=history.current,
+        site=site,
+        subjects=PartCounts(**{part: len(subjects) for part, subjects in parts.items()}),
+        parts=PartAliases(
+            **{part: tuple(alias(config.seed, site, p.subject.case) for p in ps) for part, ps in parts.items()}
+        ),
+        scans=tuple(sorted({one for subjects in parts.values() for p in subjects for one in scan_hashes(p)})),
+        config=Settings.model_validate(config.model_dump(mode="json")),
+        versions=versions_of_packages(),
+        keeps_of_patients=_of_patients(training),
+        seconds=training.progress.seconds,
+        curve=tuple(training.progress.curve),
+        log=tuple(training.progress.log),
+        test=_tested(training, parts, config),
+        selection=selection,
+        familiar=familiar,
+        kept=history.kept_by_site() | {site: kept},
+        earlier=earlier,
+        guard=guard,
+        sentinels=scores,
+        held=bool(guard.reasons),
+        federation=elsewhere.about() if elsewhere else None,
+        files={},
+    )
     tensors = {"weights": copied(training.network.state_dict()), "exemplars": chosen}
     if sentinels:
-        names = [alias(past.config.seed, training.site, p.subject.case) for p in sentinels]
-        tensors["sentinels"] = pack(sentinels, names)
+        tensors["sentinels"] = pack(sentinels, [alias(config.seed, site, p.subject.case) for p in sentinels])
     if spectra:
         tensors["spectra"] = spectra
-    if past.config.keep_optimiser:
+    if config.keep_optimiser:
         tensors["optimiser"] = copied(training.opt.state())
     if training.method.state:
         tensors["state"] = copied(training.method.state)
     if training.progress.merged:
         tensors["merging"] = copied(training.progress.merged)
     if first_process():
-        past.store.write_round(training.number, tensors, record)
-        past.store.write(_entered(past.model, record))
-        _note(past.store, record)
-        past.store.forget_progress()  # last: while it is there, the next process knows that something may be left to do
+        history.store.write_round(training.number, tensors, record)
+        history.store.write(_entered(history.model, record))
+        _note(history.store, record)
+        history.store.forget_progress()  # last: while it is there, the next process looks for something left to do
 
 
 def close_again(store: Store, number: int) -> None:
     """Finish closing a round whose process died after it was entered: write its journal line, once, and tidy up."""
-    if not any(line.get("round") == number and line["event"] in ("learned", "held") for line in store.journal()):
+    if not any(line.round == number and line.event in ("learned", "held") for line in store.journal()):
         _note(store, store.read_round(number))
     store.forget_progress()
 
 
-def _note(store: Store, record: dict[str, Any]) -> None:
-    store.note("held" if record["held"] else "learned", round=record["round"], site=record["site"])
+def _note(store: Store, record: RoundRecord) -> None:
+    store.note("held" if record.held else "learned", round=record.round, site=record.site)
 
 
-def _entered(model: dict[str, Any], record: dict[str, Any]) -> dict[str, Any]:
-    """model.json with the round in it."""
-    entry = {key: record[key] for key in ("round", "parent", "site")}
-    current = model["current"] if record["held"] else record["round"]
-    return model | {"current": current, "rounds": [*model["rounds"], entry]}
+def _entered(model: ModelRecord, record: RoundRecord) -> ModelRecord:
+    """Return model.json with the round in it."""
+    entry = RoundEntry(round=record.round, parent=record.parent, site=record.site)
+    current = model.current if record.held else record.round
+    return model.model_copy(update={"current": current, "rounds": (*model.rounds, entry)})
 
 
-def _about(past: Lineage, training: Training, parts: Parts) -> dict[str, Any]:
-    """What the round was: whom it saw, under aliases, and how it went."""
-    site, config = training.site, past.config
-    tested = evaluate_subjects(
+def _tested(training: Training, parts: Parts, config: LearnerConfig) -> tuple[SubjectRow, ...]:
+    """Return the metrics of the test part, under aliases."""
+    rows = evaluate_subjects(
         training.network, parts["test"], config.preparation, config.largest_component, config.mirror
     )
-    return {
-        "round": training.number,
-        "parent": past.current,
-        "site": site,
-        "subjects": {part: len(subjects) for part, subjects in parts.items()},
-        "parts": {part: [alias(config.seed, site, p.subject.case) for p in ps] for part, ps in parts.items()},
-        "scans": sorted({one for subjects in parts.values() for p in subjects for one in scan_hashes(p)}),
-        "config": config.model_dump(mode="json"),
-        "versions": versions(),
-        "keeps_of_patients": _of_patients(training),
-        "seconds": training.progress.seconds,
-        "curve": training.progress.curve,
-        "log": training.progress.log,
-        "test": [_under_alias(config.seed, site, row) for row in tested],
-    }
+    return tuple(SubjectRow(subject=alias(config.seed, training.site, row.case), classes=row.metrics()) for row in rows)
 
 
 def _of_patients(training: Training) -> str:
@@ -130,11 +156,11 @@ def _of_patients(training: Training) -> str:
 
 
 def _looked_through(
-    past: Lineage, training: Training, parts: Parts, elsewhere: Elsewhere | None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The exemplars, packed; and, for the record, how they were chosen and how the network sees every site."""
-    network, site, config = training.network, training.site, past.config
-    kept, candidates = past.replay(), parts["train"]
+    versions: Versions, training: Training, parts: Parts, elsewhere: Elsewhere | None
+) -> tuple[dict[str, Tensor], Selection, FamiliarRecord]:
+    """Return the exemplars, packed; and, for the record, how they were chosen and how the network sees every site."""
+    network, site, config = training.network, training.site, versions.config
+    kept, candidates = versions.replay(), parts["train"]
     previous = {name: subject_moments(network, es, config.preparation) for name, es in kept.items()}
     moments = subject_moments(network, candidates, config.preparation)
     features = _features(network, candidates, moments, config)
@@ -144,7 +170,7 @@ def _looked_through(
     chosen, selection = choose(config, training.number, site, candidates, features, of_kept, outputs_of, nearest)
     known = Familiar.of(previous | {site: moments}, elsewhere.summaries(network) if elsewhere else None)
     familiar = _familiar(known, network, site, parts["validation"], config)
-    return chosen, {"selection": selection, "familiar": familiar}
+    return chosen, selection, familiar
 
 
 def _features(network: nn.Module, subjects: Sequence[Prepared], moments: Tensor, config: LearnerConfig) -> Tensor:
@@ -160,21 +186,21 @@ def _outputs(network: nn.Module, config: LearnerConfig, subject: Prepared) -> Te
 
 def _familiar(
     known: Familiar, network: nn.Module, site: str, validation: list[Prepared], config: LearnerConfig
-) -> dict[str, Any]:
-    """What predictions with this network will be measured against."""
+) -> FamiliarRecord:
+    """Return what predictions with this network will be measured against."""
     rows: Iterable[Tensor] = subject_moments(network, validation, config.preparation) if validation else ()
     apart = [known.distance(row, site) for row in rows]
-    return known.as_json([d for d in apart if d is not None])
+    return known.as_record([d for d in apart if d is not None])
 
 
 def _earlier(
     kept: dict[str, list[Prepared]], before: nn.Module, after: nn.Module, config: LearnerConfig
-) -> dict[str, dict[str, float]]:
-    """What the round did to each earlier site's exemplars: their mean DSC before and after."""
+) -> dict[str, BeforeAfter]:
+    """Return what the round did to each earlier site's exemplars: their mean DSC before and after."""
     found, options = {}, (config.preparation, config.largest_component)
     for site, exemplars in kept.items():
         rows = [[prepared_dice(n, e, *options) for e in exemplars] for n in (before, after)]
-        found[site] = {"before": sum(rows[0]) / len(rows[0]), "after": sum(rows[1]) / len(rows[1])}
+        found[site] = BeforeAfter(before=_mean(rows[0]), after=_mean(rows[1]))
     return found
 
 
@@ -198,25 +224,27 @@ def _spectra(training: Training, config: LearnerConfig) -> dict[str, Tensor]:
 
 
 def _judged(
-    past: Lineage,
+    versions: Versions,
     training: Training,
     own: Sequence[Prepared],
-    exemplars: dict[str, dict[str, float]],
+    exemplars: Mapping[str, BeforeAfter],
     guarding: Guarding,
     far: Mapping[str, Scores],
-) -> dict[str, Any]:
-    """Judge what the round did to every earlier site: the record's `guard`, `sentinels` and `held`."""
-    config, site = past.config, training.site
+) -> tuple[GuardRecord, dict[str, dict[str, float | None]]]:
+    """Judge what the round did to every earlier site; return the verdict and the DSC of every sentinel after it."""
+    history, config, site = versions.history, versions.config, training.site
     options = config.preparation, config.largest_component
-    kept, before = past.sentinels(), past.network()
-    best = best_so_far([past.store.read_round(entry["round"]) for entry in past.rounds()])
+    kept, before = versions.sentinels(), versions.network()
+    best = best_so_far([record.sentinels for record in history.records()])
     own_names = {alias(config.seed, site, p.subject.case): p for p in own}
-    scores = {site: {name: prepared_dice(training.network, p, *options) for name, p in own_names.items()}}
+    scores: dict[str, dict[str, float | None]] = {
+        site: {name: _finite(prepared_dice(training.network, p, *options)) for name, p in own_names.items()}
+    }
     judged = {}
-    earlier = [] if training.method.one_network_a_site else [name for name in past.sites if name != site]
+    earlier = [] if training.method.one_network_a_site else [name for name in history.sites if name != site]
     for name in dict.fromkeys(earlier):
         ran = exemplars.get(name)
-        seen = (ran["before"], ran["after"]) if ran else None
+        seen = None if ran is None or ran.before is None or ran.after is None else (ran.before, ran.after)
         after = {p.subject.case: prepared_dice(training.network, p, *options) for p in kept.get(name, [])}
         if held_out := guarding.held_out.get(name):
             pairs = [[prepared_dice(n, p, *options) for p in held_out] for n in (before, training.network)]
@@ -230,21 +258,21 @@ def _judged(
             then = [prepared_dice(before, p, *options) for p in kept.get(name, [])]
             highest = [best.get(name, {}).get(case, b) for case, b in zip(after, then, strict=True)]
             judged[name] = judge("sentinels", then, list(after.values()), highest, seen)
-        scores[name] = after
+        scores[name] = {case: _finite(dsc) for case, dsc in after.items()}
     reasons = [] if guarding.tolerance is None else reasons_to_hold(judged, guarding.tolerance)
-    guard = {
-        "tolerance": guarding.tolerance,
-        "sites": {name: one.model_dump(mode="json") for name, one in judged.items()},
-        "reasons": reasons,
-    }
-    return {"guard": guard, "sentinels": scores, "held": bool(reasons)}
+    return GuardRecord(tolerance=guarding.tolerance, sites=judged, reasons=tuple(reasons)), scores
 
 
-def _under_alias(seed: int, site: str, row: Evaluated) -> dict[str, object]:
-    return row.as_json() | {"subject": alias(seed, site, row.case)}
+def _mean(values: Sequence[float]) -> float | None:
+    return _finite(sum(values) / len(values))
 
 
-def versions() -> dict[str, str | int]:
-    """Of what made a result; with other threads, or on a processor with other vectors, sums are rounded otherwise."""
+def _finite(value: float) -> float | None:
+    """Return a number for a record, which has no NaN: None stands for it."""
+    return value if math.isfinite(value) else None
+
+
+def versions_of_packages() -> PackageVersions:
+    """Return the versions of what made a result, and the threads and vector instructions, which change rounding."""
     made = {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
     return {**made, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}

@@ -1,12 +1,12 @@
-"""What a run tells while it goes on: one JSON object a line, in `log.jsonl`, for whoever follows it.
+"""The log of a run while it goes on: one JSON object a line, in `log.jsonl`, for whoever follows it.
 
     {"event": "begin", "rounds": ["A", "B", "C"], "iterations": 1500, ...}
     {"event": "step", "round": 2, "site": "B", "iteration": 51, "losses": {...}, "norms": {...}, "cosines": {...}}
     {"event": "evaluation", "round": 2, "site": "B", "dsc": {"A": 0.81, ...}, "asd": {"A": 1.4, ...}}
     {"event": "end", "measures": {"dsc": {"BM": ...}, "asd": {...}}}
 
-Every line has its `time`. A run that was killed goes on from a checkpoint, and tells again what came after it: of two
-lines on one iteration the last counts.
+Every line has its `time`. A run that was killed resumes from a checkpoint and repeats what came after it: of two lines
+on one iteration the last counts.
 """
 
 from __future__ import annotations
@@ -17,26 +17,87 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from pydantic import model_validator
 
 from smg.files import append_line
+from smg.learner.records import LoggedStep
+from smg.learner.results import Measures, StreamRecord
+from smg.records import Record, Tree
 
-Event = dict[str, Any]
-Listener = Callable[[Event], None]
 LOG = "log.jsonl"
 
 
+class Begin(Record):
+    """A run begins, or resumes."""
+
+    event: Literal["begin"] = "begin"
+    time: str = ""
+    rounds: tuple[str, ...]
+    iterations: int  # of each round
+    name: str = ""
+    method: str
+    stream: StreamRecord
+    seed: int
+    part: str = "test"
+
+
+class StepReport(LoggedStep):
+    """An iteration that is reported."""
+
+    event: Literal["step"] = "step"
+    time: str = ""
+    round: int
+    site: str
+
+
+class Evaluation(Record):
+    """The accuracy on every site after a round: metric -> site -> mean."""
+
+    event: Literal["evaluation"] = "evaluation"
+    time: str = ""
+    round: int
+    site: str
+    means: dict[str, dict[str, float | None]]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gathered(cls, given: Tree) -> Tree:
+        """Gather the metrics, which a line of the log has side by side."""
+        known = {key: value for key, value in given.items() if key in cls.model_fields}
+        return {"means": {key: value for key, value in given.items() if key not in cls.model_fields}} | known
+
+
+class End(Record):
+    """A run is done."""
+
+    event: Literal["end"] = "end"
+    time: str = ""
+    measures: dict[str, Measures]  # by metric
+
+
+Event = Begin | StepReport | Evaluation | End
+Listener = Callable[[Event], None]
+KINDS: dict[str, type[Event]] = {"begin": Begin, "step": StepReport, "evaluation": Evaluation, "end": End}
+
+
 def appending(folder: Path) -> Listener:
-    """Writes each event to the run's log as one line."""
+    """Return a listener that writes each event to the run's log as one line."""
 
     def write(event: Event) -> None:
-        append_line(folder / LOG, {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event})
+        line = event.model_dump(mode="json")
+        line |= {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **line.pop("means", {})}
+        append_line(folder / LOG, line)
 
     return write
 
 
 def read_events(folder: Path, tail: int | None = None) -> Iterator[Event]:
-    """The run's events, first to last; with `tail`, only those in the log's last bytes. A line cut short is skipped."""
+    """Yield a run's events, first to last; with `tail`, only those in the log's last bytes.
+
+    A line that is cut short, or that is no event, is skipped.
+    """
     try:
         with (folder / LOG).open("rb") as log:
             if tail is not None:
@@ -45,12 +106,26 @@ def read_events(folder: Path, tail: int | None = None) -> Iterator[Event]:
     except FileNotFoundError:
         return
     for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict) and "event" in event:
+        if event := _event(line):
             yield event
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        kind = KINDS[json.loads(line)["event"]]
+        return kind.model_validate_json(line)
+    except (ValueError, KeyError, TypeError):  # a ValidationError is a ValueError
+        return None
+
+
+def first_event(folder: Path) -> Begin | None:
+    """Return the first line of a run's log, which describes the run; None if there is none."""
+    try:
+        with (folder / LOG).open("rb") as log:
+            event = _event(log.readline())
+    except OSError:
+        return None
+    return event if isinstance(event, Begin) else None
 
 
 @dataclass(frozen=True)
@@ -64,12 +139,12 @@ class Standing:
 
 
 def standing(folder: Path, rounds: int, iterations: int) -> Standing:
-    """Where the run in a folder stands, by the last lines of its log."""
+    """Return where the run in a folder stands, by the last lines of its log."""
     for event in reversed(list(read_events(folder, tail=20_000))):
-        if event["event"] == "end":
-            return Standing(rounds, event.get("site", ""), iterations, 1.0)
-        if event["event"] in ("step", "evaluation"):
-            iteration = iterations if event["event"] == "evaluation" else int(event["iteration"])
-            done = ((event["round"] - 1) * iterations + iteration) / (rounds * iterations)
-            return Standing(event["round"], event["site"], iteration, done)
+        if isinstance(event, End):
+            return Standing(rounds, "", iterations, 1.0)
+        if isinstance(event, StepReport | Evaluation):
+            iteration = event.iteration if isinstance(event, StepReport) else iterations
+            done = ((event.round - 1) * iterations + iteration) / (rounds * iterations)
+            return Standing(event.round, event.site, iteration, done)
     return Standing()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from smg.learner.config import LearnerConfig
+from smg.learner.records import Selection
 from smg.prepare.cache import Prepared
 from smg.prepare.grid import Grid
 from smg.replay.selection import select
@@ -34,24 +34,25 @@ def choose(
     previous: Sequence[Tensor],
     outputs_of: Callable[[Prepared], Tensor],
     nearest: Sequence[Tensor] = (),
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A round's exemplars, packed, and every candidate's scores, by their features and those of each earlier site's.
+) -> tuple[dict[str, Tensor], Selection]:
+    """Return a round's exemplars, packed, and every candidate's scores.
 
-    With the exemplars of a method that asks for it go the network's outputs.
+    Scores come from the candidates' features and those of each earlier site's exemplars (`previous`). If the method
+    asks for them, the network's outputs are packed with the exemplars.
     """
     recipe, seed = config.recipe(), config.seed
     count = {"everything": len(candidates), "nothing": 0, "exemplars": config.replay.subjects}[recipe.method.keeps]
     choice = select(recipe.policy, features, previous, count, config.replay.weight, seed, number, nearest)
     names = [alias(seed, site, p.subject.case) for p in candidates]
-    scored = {
-        "policy": recipe.policy,
-        "chosen": [names[i] for i in choice.chosen],
-        "candidates": names,
-        "R": as_numbers(choice.scores.representativeness),
-        "V": as_numbers(choice.scores.diversity),
-        "H": as_numbers(choice.scores.hybrid),
-        "features": [as_numbers(row) for row in features],
-    }
+    scored = Selection(
+        policy=recipe.policy,
+        chosen=tuple(names[i] for i in choice.chosen),
+        candidates=tuple(names),
+        R=as_numbers(choice.scores.representativeness),
+        V=as_numbers(choice.scores.diversity),
+        H=as_numbers(choice.scores.hybrid),
+        features=tuple(as_numbers(row) for row in features),
+    )
     packed = pack([candidates[i] for i in choice.chosen], [names[i] for i in choice.chosen])
     if recipe.method.stores_outputs:
         packed |= {
@@ -95,6 +96,6 @@ def size_of(packed: dict[str, Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in packed.values())
 
 
-def as_numbers(values: Tensor) -> list[float]:
-    """For JSON."""
-    return [float(v) for v in values.to(torch.float64)]
+def as_numbers(values: Tensor) -> tuple[float, ...]:
+    """Return a vector as numbers for a record."""
+    return tuple(values.to(torch.float64).tolist())

@@ -33,13 +33,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from smg.learner.elsewhere import Summary
 from smg.learner.exemplars import as_numbers
+from smg.learner.records import FamiliarRecord, SiteFeatures
 
 LEVEL = 0.95
 FLOOR = 0.01
@@ -66,25 +66,28 @@ class Familiar:
         return cls(dict(means), counts, _spread(moments, others.values()), None)
 
     @classmethod
-    def read(cls, line: Sequence[dict[str, Any]]) -> Familiar:
-        """From the records of the rounds that led to a version; those of older versions of smg say nothing of this."""
-        known_then = line[-1].get("familiar") if line else None
-        known = known_then["sites"] if known_then and known_then["spread"] else {}
-        sites = dict.fromkeys(record["site"] for record in line)
-        validation = [d for record in line for d in record.get("familiar", {}).get("validation", [])]
+    def read(cls, line: Sequence[tuple[str, FamiliarRecord | None]]) -> Familiar:
+        """From (site, record) of each round that led to a version; a round of an older smg has no such record."""
+        last = line[-1][1] if line else None
+        known = last.sites if last and last.spread else {}
+        validation = [d for _, record in line if record for d in record.validation]
         return cls(
-            {site: _tensor(known[site]["mean"]) if site in known else None for site in sites},
-            {site: one["subjects"] for site, one in known.items()},
-            _tensor(known_then["spread"]) if known_then and known_then["spread"] else None,
+            {site: _tensor(known[site].mean) if site in known else None for site, _ in line},
+            {site: one.subjects for site, one in known.items()},
+            _tensor(last.spread) if last and last.spread else None,
             threshold_of(validation),
             len(validation),
         )
 
-    def as_json(self, validation: Sequence[float]) -> dict[str, Any]:
-        """For the round's record, with the distances of its validation subjects: numbers, and nobody's name."""
-        sites = {s: {"mean": as_numbers(m), "subjects": self.counts[s]} for s, m in self.means.items() if m is not None}
+    def as_record(self, validation: Sequence[float]) -> FamiliarRecord:
+        """Return the round's record, with the distances of its validation subjects: numbers without names."""
+        sites = {
+            site: SiteFeatures(mean=as_numbers(mean), subjects=self.counts[site])
+            for site, mean in self.means.items()
+            if mean is not None
+        }
         spread = None if self.spread is None else as_numbers(self.spread)
-        return {"sites": sites, "spread": spread, "validation": list(validation)}
+        return FamiliarRecord(sites=sites, spread=spread, validation=tuple(validation))
 
     def distance(self, moments: Tensor, site: str) -> float | None:
         """d(s, k) of a scan's moments [2F]."""
@@ -134,5 +137,5 @@ def _spread(moments: dict[str, Tensor], elsewhere: Iterable[Summary] = ()) -> Te
     return floored.sqrt() if bool((floored > 0).all()) else None
 
 
-def _tensor(numbers: list[float]) -> Tensor:
+def _tensor(numbers: Sequence[float]) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64)

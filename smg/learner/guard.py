@@ -19,10 +19,12 @@ subjects. σ is the median spread in the published runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from smg.records import Record
 
 SPREAD = 0.05  # σ, of DSC, between a site's patients in one round
 WORTH = 4  # ν, subjects that σ counts as
@@ -41,10 +43,8 @@ class GuardConfig(BaseModel):
     )
 
 
-class Judged(BaseModel):
+class Judged(Record):
     """What a round did to one site: DSC of its sentinels, or of scans held out for the purpose."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     evidence: Evidence
     subjects: int = 0
@@ -114,11 +114,14 @@ def reasons_to_hold(judged: Mapping[str, Judged], tolerance: float) -> list[str]
     return reasons
 
 
-def best_so_far(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return each sentinel's highest DSC after any of the rounds: {site: {alias: DSC}}."""
+def best_so_far(measured: Iterable[Mapping[str, Mapping[str, float | None]]]) -> dict[str, dict[str, float]]:
+    """Return each sentinel's highest DSC after any of the rounds: {site: {alias: DSC}}.
+
+    `measured` holds, for each round, the DSC of the sentinels after it, in the same form.
+    """
     best: dict[str, dict[str, float]] = {}
-    for record in records:
-        for site, scores in record.get("sentinels", {}).items():
+    for sites in measured:
+        for site, scores in sites.items():
             for name, dsc in scores.items():
                 if dsc is not None:
                     best.setdefault(site, {})[name] = max(dsc, best.get(site, {}).get(name, dsc))

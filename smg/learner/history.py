@@ -1,54 +1,153 @@
-"""Read-only history of a model: every round, what is kept of each, and the one under way.
+"""The history of a model: every round, what is kept of each, and the round under way.
 
-All of it is read off JSON and the headers of arrays, without torch, so that it is there at once; and a round that is
-damaged hides no other.
+This is the one reader of a model's folder. Everything is read from JSON and from the headers of arrays, without torch,
+so that a history is shown at once. A round that is damaged hides no other.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from smg.errors import SmgError
 from smg.files import left_alone, safetensors_header
-from smg.learner.guard import Judged
-from smg.learner.store import Store
+from smg.learner.records import (
+    AnyOrigin,
+    CheckpointFacts,
+    FileOrigin,
+    JournalLine,
+    Kept,
+    ModelRecord,
+    NnunetOrigin,
+    RoundEntry,
+    RoundRecord,
+)
+from smg.learner.store import Store, checkpoint_facts
 
-KEPT, SPECTRA = "exemplars.safetensors", "spectra.safetensors"
-STATES = ("state.safetensors", "merging.safetensors")
+EXEMPLARS, SPECTRA = "exemplars.safetensors", "spectra.safetensors"
+STATE, MERGING = "state.safetensors", "merging.safetensors"
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round, by its entry in the model and by its folder."""
+    """One round, by its entry in model.json and by its folder."""
 
-    number: int
-    parent: int
-    site: str
-    record: dict[str, Any] | None  # None where it cannot be read
-    kept: dict[str, int] | None  # subjects and bytes
+    entry: RoundEntry
+    record: RoundRecord | None  # None where it cannot be read
+    kept: Kept | None  # exemplars; None where they cannot be read
     fault: str | None  # what is wrong with its folder
 
 
+@dataclass(frozen=True)
+class State:
+    """What the method of a round and its merging remember."""
+
+    bytes: int = 0
+    of_patients: str = ""  # what it holds of patients, in words
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What one round holds of its site."""
+
+    site: str
+    round: int
+    kept: Kept
+    in_use: bool  # whether the next round would replay it
+    state: State
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A round that was begun and is no version yet, as far as its last checkpoint."""
+
+    round: int
+    site: str
+    iteration: int
+    iterations: int | None  # None if an older version began it
+    parent: int | None  # the round that it goes on from; None if an older version began it
+    at_work: bool  # whether a process is at work on it
+
+
 class History:
-    """What there is to tell of one model."""
+    """The rounds of one model, read from its folder; `reload` reads model.json again after it was written."""
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder)
+        self.model: ModelRecord = self.store.read()
+
+    def reload(self) -> None:
+        """Read model.json again."""
         self.model = self.store.read()
-        self.journal = self.store.journal()
-        self.current = int(self.model["current"])
-        self.origin: dict[str, Any] | None = self.model.get("origin")  # where its first weights came from, if given
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    @property
+    def current(self) -> int:
+        """The round whose weights are in use; 0 before the first."""
+        return self.model.current
+
+    @property
+    def origin(self) -> AnyOrigin | None:
+        """Where the first weights came from, if they were given."""
+        return self.model.origin
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether there are weights other than random ones."""
+        return bool(self.current or self.origin)
+
+    def line(self, upto: int | None = None) -> list[RoundEntry]:
+        """Return the rounds that led to a version, the current one by default, first to last."""
+        return self.model.line(self.current if upto is None else upto)
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites that the current version has learned, in order."""
+        return [entry.site for entry in self.line()]
+
+    def record(self, number: int) -> RoundRecord:
+        """Return a round's record, which must agree with its entry in model.json."""
+        record = self.store.read_round(number)
+        for entry in self.model.rounds:
+            if entry.round == number and (entry.parent, entry.site) != (record.parent, record.site):
+                path = self.store.round_folder(number) / "round.json"
+                raise SmgError(f"{path}: damaged (model.json has another site or parent); restore it from a backup")
+        return record
+
+    def records(self, upto: int | None = None) -> list[RoundRecord]:
+        """Return the records of the rounds that led to a version, first to last."""
+        return [self.record(entry.round) for entry in self.line(upto)]
+
+    def records_of(self, site: str, upto: int | None = None) -> list[RoundRecord]:
+        """Return the records of the rounds of a site that led to a version, first to last."""
+        return [self.record(entry.round) for entry in self.line(upto) if entry.site == site]
 
     def rounds(self) -> list[Round]:
-        return [self._round(entry) for entry in self.model["rounds"]]
+        """Return all rounds, also those that were held or rolled back, with the fault of each that is damaged."""
+        return [self._round(entry) for entry in self.model.rounds]
 
-    def held(self, record: dict[str, Any]) -> bool:
-        """Whether a round still waits to be accepted."""
-        accepted = [event["round"] for event in self.journal if event["event"] == "accepted"]
-        return bool(record["held"]) and record["round"] not in accepted
+    def _round(self, entry: RoundEntry) -> Round:
+        try:
+            record = self.record(entry.round)
+        except SmgError as error:
+            return Round(entry, None, None, str(error))
+        try:
+            for name in record.files:
+                self._header(entry.round, name)
+            return Round(entry, record, self.kept(entry.round), None)
+        except SmgError as error:
+            return Round(entry, record, None, str(error))
+
+    def journal(self) -> list[JournalLine]:
+        """Return what happened to the model, oldest first."""
+        return self.store.journal()
+
+    def held(self, number: int) -> bool:
+        """Return whether a round still waits to be accepted."""
+        accepted = [line.round for line in self.journal() if line.event == "accepted"]
+        return self.record(number).held and number not in accepted
 
     def lost(self) -> dict[str, tuple[float, float]]:
         """Return the sites that the current version has lost: their best DSC so far, and the one after its rounds.
@@ -56,111 +155,84 @@ class History:
         A site is lost once an accepted round took more of it than was tolerated, until a later one wins it back.
         """
         lost: dict[str, tuple[float, float]] = {}
-        for entry in line_of(self.model, self.current):
-            guard = self.store.read_round(entry["round"]).get("guard") or {}
-            tolerance = guard.get("tolerance")
-            for site, one in guard.get("sites", {}).items():
-                judged = Judged.model_validate(one)
-                if not judged.measured or tolerance is None:
-                    continue
-                if judged.lost(tolerance):
-                    lost[site] = one["best"], one["after"]
-                else:
-                    lost.pop(site, None)
-            lost.pop(entry["site"], None)  # learned again
+        for record in self.records():
+            if record.guard and record.guard.tolerance is not None:
+                for site, one in record.guard.sites.items():
+                    if one.best is None or one.after is None:
+                        continue
+                    if one.lost(record.guard.tolerance):
+                        lost[site] = one.best, one.after
+                    else:
+                        lost.pop(site, None)
+            lost.pop(record.site, None)  # learned again
         return lost
 
-    def stored(self) -> list[dict[str, Any]]:
-        """How many subjects and bytes each round holds of its site, and whether the next round would replay them.
+    # --- what is kept -------------------------------------------------------------------------------------------------
 
-        Beside them the bytes of the method's state, and what of patients the method says is in it.
-        """
-        used = {entry["site"]: entry["round"] for entry in line_of(self.model, self.current)}
+    def stored(self) -> list[Stored]:
+        """Return what each round holds of its site, and what its method remembers."""
+        used = {entry.site: entry.round for entry in self.line()}
         return [
-            {
-                "site": site,
-                "round": number,
-                **self.kept(number),
-                "in_use": used.get(site) == number,
-                **self.state(number),
-            }
-            for site, number in ((entry["site"], entry["round"]) for entry in self.model["rounds"])
+            Stored(e.site, e.round, self.kept(e.round), used.get(e.site) == e.round, self.state(e.round))
+            for e in self.model.rounds
         ]
 
-    def kept(self, number: int) -> dict[str, int]:
-        """How many subjects, spectra (of one slice each) and bytes a round holds of its site."""
-        exemplars, spectra = self._header(number, KEPT), {}
-        if SPECTRA in self.store.read_round(number)["files"]:
-            spectra = self._header(number, SPECTRA)
-        arrays = [entry["data_offsets"] for entry in (*exemplars.values(), *spectra.values())]
-        return {
-            "subjects": sum(name.endswith(".images") for name in exemplars),
-            "spectra": sum(entry["shape"][0] for entry in spectra.values()),
-            "bytes": sum(end - begin for begin, end in arrays),
-        }
+    def kept_by_site(self) -> dict[str, Kept]:
+        """Return the exemplars of each learned site in the buffer."""
+        return {entry.site: self.kept(entry.round) for entry in self.line()}
 
-    def state(self, number: int) -> dict[str, Any]:
-        """How many bytes a round's method and its merging remember, and what they hold of patients."""
-        record = self.store.read_round(number)
-        headers = [self._header(number, name) for name in STATES if name in record["files"]]
-        if not headers:
-            return {"state_bytes": 0, "state_of_patients": ""}
-        sizes = [end - begin for one in headers for begin, end in (e["data_offsets"] for e in one.values())]
-        return {"state_bytes": sum(sizes), "state_of_patients": record["keeps_of_patients"]}
+    def kept(self, number: int) -> Kept:
+        """Return how many exemplars and spectra (of one slice each) a round holds of its site, and their size."""
+        exemplars = self._header(number, EXEMPLARS)
+        spectra = self._header(number, SPECTRA) if SPECTRA in self.record(number).files else {}
+        return Kept(
+            subjects=sum(name.endswith(".images") for name in exemplars),
+            spectra=sum(entry["shape"][0] for entry in spectra.values()),
+            bytes=_size(exemplars) + _size(spectra),
+        )
 
-    def under_way(self) -> dict[str, Any] | None:
-        """The round that was begun and is no version yet: its site, and how far it was at its last checkpoint."""
-        found = []
+    def state(self, number: int) -> State:
+        """Return how many bytes a round's method and its merging remember, and what they hold of patients."""
+        record = self.record(number)
+        headers = [self._header(number, name) for name in (STATE, MERGING) if name in record.files]
+        return State(sum(map(_size, headers)), record.keeps_of_patients) if headers else State()
+
+    def under_way(self) -> UnderWay | None:
+        """Return the round that was begun and is no version yet; a checkpoint that cannot be read is skipped."""
+        found: list[CheckpointFacts] = []
         for path in (self.store.folder / "progress").glob("[!.]*.safetensors"):
             try:
-                found.append(json.loads(safetensors_header(path)[1]["about"]))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                found.append(checkpoint_facts(safetensors_header(path)[1], path))
+            except (SmgError, OSError, ValueError, KeyError, TypeError, AttributeError):
                 continue
-        about = max(found, key=lambda one: one["iteration"], default=None)
-        if about is None or about["round"] in [entry["round"] for entry in self.model["rounds"]]:
+        about = max(found, key=lambda one: one.iteration, default=None)
+        if about is None or about.round in self.model.numbers:
             return None
-        facts = {key: about.get(key) for key in ("round", "site", "iteration", "iterations", "parent")}
         folder = self.store.folder
-        return facts | {"at_work": (folder / "lock").exists() and not left_alone(folder)}
-
-    def _round(self, entry: dict[str, Any]) -> Round:
-        number, parent, site = entry["round"], entry["parent"], entry["site"]
-        try:
-            record = self.store.read_round(number)
-        except SmgError as error:
-            return Round(number, parent, site, None, None, str(error))
-        try:
-            for name in record["files"]:
-                self._header(number, name)
-            return Round(number, parent, site, record, self.kept(number), None)
-        except SmgError as error:
-            return Round(number, parent, site, record, None, str(error))
+        at_work = (folder / "lock").exists() and not left_alone(folder)
+        return UnderWay(about.round, about.site, about.iteration, about.iterations, about.parent, at_work)
 
     def _header(self, number: int, name: str) -> dict[str, Any]:
-        """Of a round's file, if the file is as long as it says."""
+        """Return the header of a round's file, if the file is as long as it says."""
         path = self.store.round_folder(number) / name
         try:
             return safetensors_header(path)[0]
         except OSError as error:
-            raise SmgError(f"{path}: {error.strerror}") from None
+            raise SmgError(f"{path}: {error.strerror}; restore it from a backup") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup") from None
 
 
-def described(origin: dict[str, Any]) -> str:
+def _size(header: dict[str, Any]) -> int:
+    """Return the bytes of all arrays."""
+    return sum(end - begin for begin, end in (entry["data_offsets"] for entry in header.values()))
+
+
+def described(origin: AnyOrigin) -> str:
     """Return in a few words where a model's first weights came from (smg.learner.origin)."""
-    where = f"{origin['name']} (sha256 {origin['sha256'][:16]})"
-    if origin["kind"] == "nnunet":
-        return f"nnU-Net's {origin['dataset']}/{where}, fold {origin['fold']}"
-    if origin["kind"] != "model":
+    where = f"{origin.name} (sha256 {origin.sha256[:16]})"
+    if isinstance(origin, NnunetOrigin):
+        return f"nnU-Net's {origin.dataset}/{where}, fold {origin.fold}"
+    if isinstance(origin, FileOrigin):
         return f"the file {where}"
-    return f"the model {where}, round {origin['round']}, which had learned {', '.join(origin['sites']) or 'no site'}"
-
-
-def line_of(model: dict[str, Any], number: int) -> list[dict[str, Any]]:
-    """The entries of the rounds that led to a version, first to last."""
-    entries, line = {entry["round"]: entry for entry in model["rounds"]}, []
-    while number:
-        line.append(entries[number])
-        number = entries[number]["parent"]
-    return line[::-1]
+    return f"the model {where}, round {origin.round}, which had learned {', '.join(origin.sites) or 'no site'}"

@@ -1,4 +1,4 @@
-"""A model that learns one site after another, and can be asked, looked back on and taken back."""
+"""A model that learns one site after another, answers for scans, and can be rolled back."""
 
 from __future__ import annotations
 
@@ -6,42 +6,60 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 import smg
+from smg import trust
 from smg.errors import Misuse, SmgError
 from smg.evaluation.subjects import Evaluated, OnSubject, evaluate_subjects
 from smg.gradients.oracle import GradientSource
-from smg.learner.closing import Guarding, Parts, close, close_again, versions
+from smg.learner import undo
+from smg.learner.admission import (
+    learned_elsewhere,
+    parts_before,
+    split_as_before,
+    trained_on,
+    without_known_scans,
+)
+from smg.learner.closing import Guarding, Parts, close, close_again, versions_of_packages
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Elsewhere, Rows
-from smg.learner.exemplars import alias
 from smg.learner.familiarity import Familiar
-from smg.learner.history import History
-from smg.learner.lineage import Lineage
+from smg.learner.history import History, Stored, UnderWay
 from smg.learner.origin import Origin
 from smg.learner.prediction import Answer, Keep, Prediction, Predictor
 from smg.learner.processes import first_process, meet
+from smg.learner.records import (
+    CheckpointFacts,
+    FamiliarRecord,
+    Kept,
+    ModelRecord,
+    RoundEntry,
+    RoundRecord,
+    StartRecord,
+)
 from smg.learner.round import Answering, Diverged, OnStep, Training, this_process
 from smg.learner.shared import copied
-from smg.learner.spectra import styles_of
-from smg.learner.store import FORMAT, Store
+from smg.learner.spectra import Spectra, styles_of
+from smg.learner.store import Store
+from smg.learner.versions import Versions
 from smg.networks import build_network, check_network
 from smg.networks.features import bottleneck_map
 from smg.prepare.cache import Prepared
 from smg.prepare.site import check_field, prepare_site, scale_note
+from smg.records import Settings
 from smg.replay.selection import known
 from smg.sites.site import Site
 from smg.sites.split import Split
 from smg.sites.volume import Volume
 
 
-class Learner(Lineage):
+class Learner:
     """One model in one folder.
 
         learner = Learner.create("model", method="sga+c", iterations=2000)
@@ -51,7 +69,26 @@ class Learner(Lineage):
     A round killed at any moment goes on where it was when `learn` is called again, and ends with the same weights.
     """
 
-    _predictor: tuple[int, Predictor] | None = None  # with the round it is of
+    def __init__(
+        self,
+        folder: str | Path,
+        config: LearnerConfig | None = None,
+        other_preparation: bool = False,
+        trust_code: bool = False,
+    ) -> None:
+        """Open a model; `config` is what its next rounds go by, the model's own if none is given.
+
+        The network must be the model's. A preparation that differs is refused unless `other_preparation`.
+
+        A method, loss, policy or network of one's own that the folder names does not run unless its file is trusted
+        (smg.trust), or `trust_code` says so.
+        """
+        self.history = History(Path(folder))
+        self.versions = Versions(self.history, config, other_preparation)
+        if trust_code:
+            trust.allow(*self.config.code().values())
+        self._keeps_config = config is not None
+        self._predictor: tuple[int, Predictor] | None = None  # with the round it is of
 
     @classmethod
     def create(
@@ -65,21 +102,69 @@ class Learner(Lineage):
         there = store.exists
         meet()  # before any process writes what the others look for
         made = config or LearnerConfig.model_validate(options)
-        about: dict[str, Any] = {}
         if origin:
             weights = copied(origin.fitted(build_network(made.network, made.seed)))
-            about = {"origin": origin.about}
         with store.locked() if first_process() and not there else nullcontext():
             if there or (first_process() and store.exists):  # since another may have made it in the meantime
                 raise SmgError(f"{folder}: a model is there already; give another folder, or learn with that one")
             if first_process():
-                config_json = made.model_dump(mode="json")
-                if origin:
-                    store.write_round(0, {"weights": weights}, about | {"config": config_json})
-                store.write({"format": FORMAT, "config": config_json, "current": 0, "rounds": [], **about})
-                store.note("created", version=smg.__version__, **about)
+                settings = Settings.model_validate(made.model_dump(mode="json"))
+                about = origin.about if origin else None
+                details: dict[str, object] = {"version": smg.__version__}
+                if about:
+                    store.write_round(0, {"weights": weights}, StartRecord(origin=about, config=settings, files={}))
+                    details["origin"] = about.model_dump(mode="json")
+                store.write(ModelRecord(config=settings, current=0, rounds=(), origin=about))
+                store.note("created", **details)
         meet()
         return cls(folder)
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The files of the model."""
+        return self.history.store
+
+    @property
+    def model(self) -> ModelRecord:
+        """The content of model.json."""
+        return self.history.model
+
+    @property
+    def config(self) -> LearnerConfig:
+        """The configuration of the next round."""
+        return self.versions.config
+
+    @property
+    def current(self) -> int:
+        """The round whose weights are in use; 0 before the first."""
+        return self.history.current
+
+    @property
+    def sites(self) -> list[str]:
+        """The sites learned, in order."""
+        return self.history.sites
+
+    def rounds(self, upto: int | None = None) -> list[RoundEntry]:
+        """Return the rounds that led to a version, the current one by default, first to last."""
+        return self.history.line(upto)
+
+    def held(self, number: int) -> bool:
+        """Return whether a round still waits to be accepted."""
+        return self.history.held(number)
+
+    def stored(self) -> list[Stored]:
+        """Return how many exemplars each round holds of its site, and whether the next round would replay them."""
+        return self.history.stored()
+
+    def kept(self) -> dict[str, Kept]:
+        """Return how many exemplars of each learned site are in the buffer, and their size."""
+        return self.history.kept_by_site()
+
+    def as_prepared(self, number: int) -> LearnerConfig:
+        """Return the model's configuration, with scans prepared and masks cleaned as for a round's network."""
+        return self.versions.as_prepared(number)
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
@@ -97,8 +182,8 @@ class Learner(Lineage):
         say: Callable[[str], None] | None = None,
         answering: Answering = this_process,
         elsewhere: Elsewhere | None = None,
-    ) -> dict[str, Any]:
-        """One round on a site; returns its record. After it the site's data may be deleted.
+    ) -> RoundRecord:
+        """Learn a site in one round and return its record. After it the site's data may be deleted.
 
         A site learned before is refused unless `again`; subjects with faults are left out if `leave_out`.
 
@@ -114,17 +199,17 @@ class Learner(Lineage):
             raise Misuse("a tolerance that is not a number would hold no round; give points of DSC that may be lost")
         with self._alone():
             settled = self._settle()
-            if settled is not None and (record := self.store.read_round(settled))["site"] == site.name:
+            if settled is not None and (record := self.history.record(settled)).site == site.name:
                 return record
             self._refuse_learned(site.name, again)
             prepared = prepare_site(site, self.config.preparation, leave_out)
-            prepared = self._new_scans(site, prepared, leave_out)
+            prepared = without_known_scans(self.history, site.name, prepared, leave_out)
             split = split or self._split(site.keep({p.subject.case for p in prepared}))
             parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
             check_field(parts["train"], self.config.preparation)
             if say and (line := scale_note(parts["train"], self.config.preparation)):
                 say(f"site {site.name}: {line}")
-            number = 1 + max((entry["round"] for entry in self.model["rounds"]), default=0)
+            number = 1 + max(self.model.numbers, default=0)
             training = self._training(number, site.name, parts, answering, elsewhere)
             slice_ = training.incoming.gather([0]).images.to(training.oracle.theta.device)
             bottleneck = check_network(training.network, slice_)
@@ -140,30 +225,31 @@ class Learner(Lineage):
             except Diverged:
                 self._give_up()
                 raise
-            close(self, training, parts, guarding, elsewhere)
+            close(self.versions, training, parts, guarding, elsewhere)
             meet()
-            self.model = self.store.read()
-            return self.store.read_round(number)
+            self.history.reload()
+            return self.history.record(number)
 
     def refuse_to_learn(self, site: str, again: bool = False) -> None:
         """Raise, before any scan is read, if the model is in use, has learned the site, or has begun another round."""
         with self._alone():
-            self.model = self.store.read()
+            self.history.reload()
             found = self.store.resume()
             if found is None:
                 self._refuse_learned(site, again)
                 return
             about = found[1]
-            if about["round"] not in [entry["round"] for entry in self.model["rounds"]]:
+            if about.round not in self.model.numbers:
                 self._refuse_learned(site, again)
                 self._refuse_others(site, about)
-            elif about["site"] != site:  # a round was learned, and only its end is missing: `learn` returns it
+            elif about.site != site:  # a round was learned, and only its end is missing: `learn` returns it
                 self._refuse_learned(site, again)
 
     def _refuse_learned(self, site: str, again: bool) -> None:
         if site in self.sites and not again:
+            number = next(entry.round for entry in self.rounds() if entry.site == site)
             raise SmgError(
-                f"site {site} was learned before (round {self._round_of(site)}); --again learns it again, "
+                f"site {site} was learned before (round {number}); --again learns it again, "
                 "--as NAME learns another hospital's scans under another name"
             )
 
@@ -171,14 +257,31 @@ class Learner(Lineage):
         """Prepare held-out scans of learned sites; those that a round trained on are left out."""
         found = {}
         for name, site in sites.items():
-            trained = set()
-            for entry in self.rounds():
-                if entry["site"] == name:
-                    record = self.store.read_round(entry["round"])
-                    seed, names = record["config"]["seed"], set(record["parts"]["train"])
-                    trained |= {s.case for s in site.subjects if alias(seed, name, s.case) in names}
+            trained = trained_on(self.history, site.called(name))
             found[name] = [p for p in prepare_site(site, self.config.preparation) if p.subject.case not in trained]
         return found
+
+    def parts_of(self, site: Site, upto: int | None = None) -> dict[str, str]:
+        """Return the part that each case of a site was in when a version learned it; nothing of other cases."""
+        return parts_before(self.history, site, upto)
+
+    def learned_elsewhere(self, site: str, prepared: Sequence[Prepared], upto: int | None = None) -> dict[str, str]:
+        """Return the cases whose scans a version has learned under another site's name, with that name."""
+        return learned_elsewhere(self.history, site, prepared, upto)
+
+    def check_round(self, number: int) -> None:
+        """Raise an error that lists the rounds if there is none of that number; 0 needs weights that were given."""
+        known = self.model.numbers
+        if number not in known and (number or not self.model.origin):
+            there = ", ".join(map(str, known)) or "none yet"
+            raise SmgError(f"{self.store.folder}: no round {number} to answer with; it has {there}")
+
+    def _split(self, site: Site, upto: int | None = None) -> Split:
+        return split_as_before(self.history, site, self.config, upto)
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Return the lock, which in a job of several processes the first one holds for all."""
+        return self.store.locked() if first_process() else nullcontext()
 
     def settle(self) -> None:
         """Tidy up after a process that died after its round was learned and before everything was written."""
@@ -186,12 +289,12 @@ class Learner(Lineage):
             self._settle()
 
     def _settle(self) -> int | None:
-        """The round that was settled, if there was one."""
-        self.model = self.store.read()
-        self.config = self._configured()
+        """Return the round that was settled, if there was one."""
+        self.history.reload()
+        self.versions.refresh()
         found = self.store.resume()
-        number = found[1]["round"] if found else None
-        under_way = found is not None and number not in [entry["round"] for entry in self.model["rounds"]]
+        number = found[1].round if found else None
+        under_way = found is not None and number not in self.model.numbers
         meet()  # so that no process removes what another has not read yet
         if first_process() and not under_way:
             if number is None:
@@ -209,12 +312,9 @@ class Learner(Lineage):
         recipe = self.config.recipe()
         known(recipe.policy)  # a file that is gone is better missed before the round than after it
         fresh = recipe.method.one_network_a_site
-        moments = None
-        if self.config.keep_optimiser and not fresh and self.current:
-            if "optimiser.safetensors" in self.store.read_round(self.current)["files"]:  # it was kept then, too
-                moments = self.store.read_tensors(self.current, "optimiser")
-        memory = None if fresh else self.memory()
-        replay = self.replay()
+        moments = self.versions.moments() if self.config.keep_optimiser and not fresh else None
+        memory = None if fresh else self.versions.memory()
+        replay = self.versions.replay()
         for name, exemplars in replay.items():
             resized = self.config.preparation.spacing is None
             if resized and tuple(exemplars[0].images.shape[-2:]) != self.config.preparation.shape:
@@ -237,8 +337,8 @@ class Learner(Lineage):
             memory=memory,
             earlier=len(self.rounds()),
             answering=partial(_by_all, elsewhere, answering, sites) if elsewhere else answering,
-            styles=None if fresh else styles_of(self.spectra(), self.config),
-            merging=None if fresh or self.config.merge is None else self._merging(self.config.merge),
+            styles=None if fresh else styles_of(self.versions.spectra(), self.config),
+            merging=None if fresh or self.config.merge is None else self.versions.merging(self.config.merge),
         )
 
     def _everywhere(
@@ -252,7 +352,7 @@ class Learner(Lineage):
     def _key(self, training: Training, parts: Parts) -> dict[str, str]:
         """A hash of each thing that a checkpoint must have been made from, named by what is said where it differs."""
         subjects = [p for part in parts.values() for p in part]
-        last = {entry["site"]: self.store.read_round(entry["round"]) for entry in self.rounds()}
+        last = {record.site: record for record in self.history.records()}
         replayed = [here[0].subject.site for here in training.replay if not isinstance(here, Rows)]
         far = [there.exemplars for there in training.replay if isinstance(there, Rows)]
         made_from = {
@@ -261,12 +361,13 @@ class Learner(Lineage):
             "another split": {part: sorted(p.subject.case for p in parts[part]) for part in parts},
             "other scans": {p.subject.case: [p.content, p.turned] for p in subjects},
             "other masks": {p.subject.case: hashlib.sha256(p.labels.numpy().data).hexdigest() for p in subjects},
-            "another state of its method": self._state_hash(),
-            "other exemplars": {site: last[site]["files"]["exemplars.safetensors"] for site in replayed}
+            "another state of its method": self.versions.state_hash(),
+            "other exemplars": {site: last[site].files["exemplars.safetensors"] for site in replayed}
             | ({"elsewhere": far} if far else {}),
         }
         if training.styles is not None:
-            made_from["other spectra"] = {site: last[site]["files"]["spectra.safetensors"] for site in self.spectra()}
+            spectra = self.versions.spectra()
+            made_from["other spectra"] = {site: last[site].files["spectra.safetensors"] for site in spectra}
         whole = {name: json.dumps(value, sort_keys=True).encode() for name, value in made_from.items()}
         return {name: hashlib.sha256(value).hexdigest() for name, value in whole.items()}
 
@@ -284,50 +385,48 @@ class Learner(Lineage):
         tensors, about = found
         self._refuse_others(training.site, about, key)
         training.load(tensors, about)
-        if say and (line := _made_otherwise(about.get("versions") or {})):
+        if say and (line := _made_otherwise(about.versions)):
             say(line)
         if say:
-            say(f"going on at iteration {about['iteration']} of {self.config.iterations}")
+            say(f"going on at iteration {about.iteration} of {self.config.iterations}")
 
-    def _refuse_others(self, site: str, about: dict[str, Any], key: dict[str, str] | None = None) -> None:
+    def _refuse_others(self, site: str, about: CheckpointFacts, key: dict[str, str] | None = None) -> None:
         """Refuse a checkpoint that was made from anything else than this round is; without a key, by its site."""
-        then = about["key"]
-        under_way = f"{self.store.folder}: a round on site {about['site']} is under way there"
-        if not isinstance(then, dict):
+        then = about.key
+        under_way = f"{self.store.folder}: a round on site {about.site} is under way there"
+        if then is None:
             raise SmgError(
                 f"{under_way}, begun by an older smg that did not say with what; "
                 f"give it up: `smg abandon {self.store.folder}`"
             )
         differs = [name for name in key | then if key.get(name) != then.get(name)] if key is not None else []
-        if about["site"] != site or differs:
-            what = f", with {' and '.join(differs)}" if about["site"] == site else ""
-            if about.get("parent", self.current) != self.current:
-                needed = f"`smg rollback {self.store.folder} {about['parent']}`"
-                what += f"; it goes on from round {about['parent']}, which {needed} makes current"
+        if about.site != site or differs:
+            what = f", with {' and '.join(differs)}" if about.site == site else ""
+            if about.parent not in (None, self.current):
+                needed = f"`smg rollback {self.store.folder} {about.parent}`"
+                what += f"; it goes on from round {about.parent}, which {needed} makes current"
             raise SmgError(
                 f"{under_way}{what}; go on with it as it was begun, or give it up: `smg abandon {self.store.folder}`"
             )
 
     def _save(self, training: Training, key: dict[str, str]) -> None:
         if first_process():
-            tensors, about = training.state()
-            of = {"site": training.site, "round": training.number, "iterations": self.config.iterations}
-            of |= {"parent": self.current, "versions": versions()}
-            self.store.checkpoint(tensors, about | of | {"key": key})
+            facts = training.facts(key, self.current, versions_of_packages())
+            self.store.checkpoint(training.tensors(), facts)
 
-    def abandon(self) -> dict[str, Any]:
-        """Give up the round under way, note it in the journal, and return what it was: round, site, iteration."""
+    def abandon(self) -> UnderWay | None:
+        """Give up the round under way, note it in the journal, and return what it was; None if it cannot be read."""
         with self._alone():
-            self.model = self.store.read()
-            under_way = History(self.store.folder).under_way()
+            self.history.reload()
+            under_way = self.history.under_way()
             if under_way is None and not (self.store.folder / "progress").exists():
                 raise SmgError(f"{self.store.folder}: no round is under way; nothing to abandon")
             if under_way is None and (settled := self._settle()) is not None:
                 raise SmgError(f"{self.store.folder}: round {settled} is learned; `smg rollback` goes back from it")
             self.store.forget_progress()
-            what = {key: (under_way or {}).get(key) for key in ("round", "site", "iteration", "iterations")}
-            self.store.note("abandoned", **{key: what[key] for key in ("round", "site", "iteration")})
-            return what
+            what = {key: getattr(under_way, key, None) for key in ("round", "site", "iteration")}
+            self.store.note("abandoned", **what)
+            return under_way
 
     def _give_up(self) -> None:
         """A round that diverged would only diverge again: nothing of it is kept."""
@@ -352,15 +451,16 @@ class Learner(Lineage):
         """
         asked = part
         if part is None:
-            learned = site.name in [entry["site"] for entry in self.rounds(number)]
+            learned = site.name in [entry.site for entry in self.rounds(number)]
             part = "test" if learned or split is not None else "all"
         if number is None:
             self._refuse_unlearned()
-        answering = self._answering(site.name, number)
+        answering = self.versions.round_for(site.name, number)
         config = self.as_prepared(answering)
         prepared = prepare_site(site, config.preparation, leave_out)
         if split is None and asked != "all":
-            prepared = self._new_scans(site, prepared, leave_out)  # the parts they were in are another site's
+            # The parts that known scans were in are another site's.
+            prepared = without_known_scans(self.history, site.name, prepared, leave_out)
         if part != "all":
             if split is None:
                 split = self._split(site.keep({p.subject.case for p in prepared}), number)
@@ -388,22 +488,70 @@ class Learner(Lineage):
         else:
             self.check_round(number)
         if self._predictor is None or self._predictor[0] != number:
-            familiar = Familiar.read([self._record_of(entry) for entry in self.rounds(number)])
+            familiar = Familiar.read([(entry.site, self._familiar(entry.round)) for entry in self.rounds(number)])
             self._predictor = number, Predictor(self.network(number), self.as_prepared(number), familiar)
         return self._predictor[1]
 
-    def _record_of(self, entry: dict[str, Any]) -> dict[str, Any]:
-        """A round's record; where an earlier one is damaged, its entry: predictions do without the rest."""
+    def _familiar(self, number: int) -> FamiliarRecord | None:
+        """Return how a round's network sees the sites; None where an earlier round is damaged: that does not matter."""
         try:
-            return self.store.read_round(entry["round"])
+            return self.history.record(number).familiar
         except SmgError:
-            return entry
+            return None
 
     def _refuse_unlearned(self) -> None:
         """Refuse to answer with random weights."""
-        if not self.current and not self.model.get("origin"):
+        if not self.history.has_learned:
             folder = self.store.folder
             raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")
+
+    def network(self, number: int | None = None) -> nn.Module:
+        """Return the network of a round, the current one by default; round 0 has the first weights."""
+        return self.versions.network(number)
+
+    def network_for(self, site: str, number: int | None = None) -> nn.Module:
+        """Return the network for a site: the round's, or the site's own if the method trains one for each site."""
+        return self.versions.network_for(site, number)
+
+    def replay(self) -> dict[str, list[Prepared]]:
+        """Return the exemplars of every learned site that has any."""
+        return self.versions.replay()
+
+    def sentinels(self) -> dict[str, list[Prepared]]:
+        """Return the sentinels of every learned site that has any."""
+        return self.versions.sentinels()
+
+    def spectra(self) -> dict[str, Spectra]:
+        """Return the spectra of every learned site that has any."""
+        return self.versions.spectra()
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return the method's state at the end of the current round; none where that round had another method."""
+        return self.versions.memory()
+
+    # --- taking back --------------------------------------------------------------------------------------------------
+
+    def rollback(self, number: int) -> None:
+        """Make an earlier round current; nothing is deleted."""
+        undo.roll_back(self.history, number)
+        self._follow()
+
+    def accept(self, number: int) -> None:
+        """Make a held round current."""
+        undo.accept(self.history, number)
+        self._follow()
+
+    def drop(self, site: str) -> int:
+        """Remove what every round holds of a site's patients, and return how many exemplars there were.
+
+        It is exemplars, sentinels, spectra, and what a method's state says is of that site. The journal notes it.
+        """
+        return undo.drop(self.history, site)
+
+    def _follow(self) -> None:
+        """Take the configuration of the round that is current now, unless one was given."""
+        if not self._keeps_config:
+            self.versions.refresh()
 
 
 def _by_all(
@@ -415,7 +563,7 @@ def _by_all(
 
 def _made_otherwise(then: Mapping[str, str | int]) -> str | None:
     """Return a warning if a checkpoint was made with another torch, other threads or another processor."""
-    now = versions()
+    now = versions_of_packages()
     words = {"torch": "torch {}", "threads": "{} threads", "cpu": "{} instructions"}
     differs = [key for key in words if key in then and then[key] != now[key]]
     if not differs:

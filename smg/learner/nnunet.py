@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from smg.errors import SmgError
+from smg.learner.records import NnunetOrigin
 from smg.sites.nnunet import read_description
 
 FINAL = "checkpoint_final.pth"
@@ -41,7 +42,7 @@ class Trained:
 
     weights: dict[str, Tensor]
     settings: dict[str, Any]  # of a LearnerConfig
-    about: dict[str, Any]  # for model.json
+    about: NnunetOrigin  # for model.json
     path: Path  # of the checkpoint
 
 
@@ -70,15 +71,14 @@ def read_nnunet(given: str) -> Trained:
         raise SmgError(
             f"{folder / 'plans.json'}: not plans of nnU-Net v2 ({type(error).__name__}: {error}); copy the folder again"
         ) from None
-    about = {
-        "kind": "nnunet",
-        "name": folder.resolve().name,
-        "dataset": str(plans.get("dataset_name", "")),
-        "configuration": configuration,
-        "fold": path.parent.name.removeprefix("fold_"),
-        "trainer": str(checkpoint.get("trainer_name", "")),
-        "sha256": sha256,
-    }
+    about = NnunetOrigin(
+        name=folder.resolve().name,
+        dataset=str(plans.get("dataset_name", "")),
+        configuration=configuration,
+        fold=path.parent.name.removeprefix("fold_"),
+        trainer=str(checkpoint.get("trainer_name", "")),
+        sha256=sha256,
+    )
     return Trained(_once(checkpoint["network_weights"], path), settings, about, path)
 
 

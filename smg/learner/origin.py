@@ -20,9 +20,11 @@ from typing import Any
 from torch import Tensor, nn
 
 from smg.errors import SmgError
-from smg.learner.lineage import Lineage
+from smg.learner.history import History
 from smg.learner.nnunet import read_nnunet
+from smg.learner.records import AnyOrigin, FileOrigin, ModelOrigin
 from smg.learner.shared import stored_once, under_all_names
+from smg.learner.versions import Versions
 from smg.networks import MainOutput, NetworkConfig, build_network
 from smg.prepare.cache import map_safetensors
 
@@ -35,7 +37,7 @@ class Origin:
     """Starting weights, what they are, and the settings that belong to them."""
 
     weights: dict[str, Tensor]
-    about: dict[str, Any]  # for model.json
+    about: AnyOrigin  # for model.json
     path: Path  # for messages
     settings: dict[str, Any] = field(default_factory=dict)  # of the model they are from; a file has none
 
@@ -91,23 +93,22 @@ def read_origin(given: str | Path) -> Origin:
         raise SmgError(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError):
         raise SmgError(f"{path}: no safetensors file, or a damaged one; copy it again") from None
-    return Origin(weights, {"kind": "file", "name": path.name, "sha256": sha256}, path)
+    return Origin(weights, FileOrigin(name=path.name, sha256=sha256), path)
 
 
 def _from_model(folder: Path) -> Origin:
-    source = Lineage(folder)
-    if not source.current and not source.model.get("origin"):
+    history = History(folder)
+    if not history.has_learned:
         raise SmgError(f"{folder}: has learned nothing yet; give a model that has")
-    record = source.store.read_round(source.current)
-    about = {
-        "kind": "model",
-        "name": folder.resolve().name,
-        "round": source.current,
-        "sites": source.sites,
-        "sha256": record["files"]["weights.safetensors"],
-    }
-    weights = source.store.read_tensors(source.current, "weights")
-    return Origin(weights, about, folder, source.as_prepared(source.current).model_dump(mode="json"))
+    versions, current = Versions(history), history.current
+    about = ModelOrigin(
+        name=folder.resolve().name,
+        round=current,
+        sites=tuple(history.sites),
+        sha256=history.store.files_of(current)["weights.safetensors"],
+    )
+    weights = history.store.read_tensors(current, "weights")
+    return Origin(weights, about, folder, versions.as_prepared(current).model_dump(mode="json"))
 
 
 def _named_as(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -41,7 +41,7 @@ class MaskWriter:
             raise Misuse(f"--code {unknown[0]}: no such class; the model has {', '.join(labels.names)}")
         structures = tuple(Structure(name, code_of(name, given)) for name in labels.names)
         number = learner.current if number is None else number
-        digest = learner.store.read_round(number)["files"]["weights.safetensors"]
+        digest = learner.store.files_of(number)["weights.safetensors"]
         return cls(labels, structures, number, digest)
 
     def write(self, scan: Path, made: Prediction, targets: Mapping[str, Path]) -> None:

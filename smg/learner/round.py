@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +18,7 @@ from smg.gradients.oracle import AskAgain, Gradient, GradientSource, Oracle, Una
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Rows
 from smg.learner.merging import Merging, merge
+from smg.learner.records import CheckpointFacts, CurvePoint, LoggedStep, PackageVersions
 from smg.learner.shared import copied
 from smg.methods import Step, take_step
 from smg.methods.step import keep_apart
@@ -53,8 +53,8 @@ class Progress:
     """Where a round stands: all that is needed to go on, since every draw is a function of the iteration."""
 
     iteration: int = 0
-    curve: list[dict[str, float]] = field(default_factory=list)  # validation DSC
-    log: list[dict[str, Any]] = field(default_factory=list)  # losses, norms and cosines
+    curve: list[CurvePoint] = field(default_factory=list)  # validation DSC
+    log: list[LoggedStep] = field(default_factory=list)  # losses, norms and cosines
     best: dict[str, Tensor] = field(default_factory=dict)  # weights, where the best are asked for
     mean: dict[str, Tensor] = field(default_factory=dict)  # weights so far in the round's second half, where it is
     merged: dict[str, Tensor] = field(default_factory=dict)  # importances for the next round's merging
@@ -65,7 +65,7 @@ class Progress:
 
     @property
     def best_dice(self) -> float:
-        return max((point["dsc"] for point in self.curve), default=-math.inf)
+        return max((point.dsc for point in self.curve), default=-math.inf)
 
 
 @dataclass
@@ -174,7 +174,7 @@ class Training:
         except FloatingPointError as error:
             raise self._diverged(iteration + 1, str(error)) from None
         if iteration % self.config.log_every == 0 or iteration + 1 == self.config.iterations:
-            self.progress.log.append({"iteration": iteration + 1, **step.as_json()})
+            self.progress.log.append(logged(iteration + 1, step))
         return step
 
     def plain_batches(self, iteration: int) -> Iteration:
@@ -234,8 +234,8 @@ class Training:
             rows = [prepared_dice(self.network, subject, *options) for subject in self.validation]
         except NotFinite:
             raise self._diverged(self.progress.iteration, "scores of validation subjects are nan") from None
-        self.progress.curve.append({"iteration": self.progress.iteration, "dsc": sum(rows) / len(rows)})
-        if self.config.select == "best" and self.progress.curve[-1]["dsc"] > before:
+        self.progress.curve.append(CurvePoint(iteration=self.progress.iteration, dsc=sum(rows) / len(rows)))
+        if self.config.select == "best" and self.progress.curve[-1].dsc > before:
             self.progress.best = copied(self.network.state_dict())
 
     def _finish(self) -> None:
@@ -269,39 +269,63 @@ class Training:
 
     # --- a checkpoint -------------------------------------------------------------------------------------------------
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Weights, moments, the best weights and the mean so far, the method's state; iteration, curve and log."""
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights, moments, the best weights, the mean so far and the method's state, for a checkpoint."""
         tensors = {f"weights.{name}": t for name, t in self.network.state_dict().items()}
         tensors |= {f"moments.{name}": t for name, t in self.opt.state().items()}
         tensors |= {f"best.{name}": t for name, t in self.progress.best.items()}
         tensors |= {f"mean.{name}": t for name, t in self.progress.mean.items()}
         tensors |= {f"state.{name}": t for name, t in self.method.state.items()}
         tensors |= {f"merged.{name}": t for name, t in self.progress.merged.items()}
-        kept = ("iteration", "curve", "log", "begun", "selected", "ended", "seconds")
-        return copied(tensors), {key: getattr(self.progress, key) for key in kept}
+        return copied(tensors)
 
-    def load(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+    def facts(self, key: dict[str, str], parent: int, versions: PackageVersions) -> CheckpointFacts:
+        """Return where the round stands; `key` has the hashes of what it is made from."""
+        return CheckpointFacts(
+            site=self.site,
+            round=self.number,
+            iteration=self.progress.iteration,
+            iterations=self.config.iterations,
+            parent=parent,
+            versions=versions,
+            key=key,
+            curve=tuple(self.progress.curve),
+            log=tuple(self.progress.log),
+            begun=self.progress.begun,
+            selected=self.progress.selected,
+            ended=self.progress.ended,
+            seconds=self.progress.seconds,
+        )
+
+    def load(self, tensors: dict[str, Tensor], about: CheckpointFacts) -> None:
+        """Resume from a checkpoint."""
         self.network.load_state_dict(_under("weights.", tensors))
         self.opt.load(_under("moments.", tensors))
         mean = {name: t.to(self.oracle.theta.device) for name, t in _under("mean.", tensors).items()}
         self.progress = Progress(
-            about["iteration"],
-            about["curve"],
-            about["log"],
+            about.iteration,
+            list(about.curve),
+            list(about.log),
             _under("best.", tensors),
             mean,
             _under("merged.", tensors),
-            begun=about["begun"],
-            selected=about.get("selected", False),  # a round begun by an smg that did not merge is selected again
-            ended=about["ended"],
-            seconds=about["seconds"],
+            begun=about.begun,
+            selected=about.selected,  # false in a checkpoint of an smg that did not merge: it is selected again
+            ended=about.ended,
+            seconds=about.seconds,
         )
         self._remember(_under("state.", tensors))
 
     def _remember(self, state: dict[str, Tensor]) -> None:
         self.method.state.clear()
         self.method.state.update({name: t.clone().to(self.oracle.theta.device) for name, t in state.items()})
+
+
+def logged(iteration: int, step: Step) -> LoggedStep:
+    """Return what an iteration measured, for a record."""
+    return LoggedStep(
+        iteration=iteration, losses=step.losses, norms=step.norms, cosines=step.cosines, shifted=step.shifted
+    )
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -20,7 +20,6 @@ Every write is whole or not at all, so a process killed at any moment leaves a f
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -28,7 +27,9 @@ import shutil
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from pydantic import ValidationError
 
 from smg.errors import SmgError
 from smg.files import (
@@ -41,14 +42,14 @@ from smg.files import (
     refuse_links,
     replacing,
     sync_folder,
-    write_json,
 )
+from smg.learner.records import CheckpointFacts, JournalLine, ModelRecord, RoundRecord, StartRecord
 from smg.learner.shared import metadata_of, stored_once, under_all_names
+from smg.records import first_fault, parse_record, read_record, write_record
 
 if TYPE_CHECKING:  # whoever only looks at a model (smg.learner.history) does not wait for torch
     from torch import Tensor
 
-FORMAT = 2  # 1 numbered classes by name
 EMPTY = hashlib.sha256(b"\x08" + bytes(7) + b"{}      ").hexdigest()  # of a file from which everything was removed
 Tensors: TypeAlias = "dict[str, Tensor]"
 
@@ -65,45 +66,45 @@ class Store:
     def exists(self) -> bool:
         return (self.folder / "model.json").is_file()
 
-    def read(self) -> dict[str, Any]:
-        """model.json, of a format this version understands."""
-        path = self.folder / "model.json"
+    def read(self) -> ModelRecord:
+        """Read model.json."""
         if self.folder.is_dir():
             refuse_links(self.folder)
-        try:
-            model: dict[str, Any] = parse_json(path.read_bytes())
-            newer = model["format"] > FORMAT
-        except FileNotFoundError:
-            raise SmgError(f"{self.folder}: no model there; `smg learn {self.folder} SITE` makes one") from None
-        except OSError as error:
-            raise SmgError(f"{path}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError):
-            raise SmgError(f"{path}: damaged; restore it from a backup") from None
-        if newer:
-            raise SmgError(f"{path}: made by a newer version of smg (format {model['format']}); update smg to use it")
-        return model
+        if not self.exists:
+            raise SmgError(f"{self.folder}: no model there; `smg learn {self.folder} SITE` makes one")
+        return read_record(self.folder / "model.json", ModelRecord)
 
-    def check_classes(self, model: dict[str, Any]) -> None:
-        """Models of format 1 numbered their classes by name; since then it is by value."""
-        classes = model.get("config", {}).get("preparation", {}).get("labels", {}).get("classes") or {}
-        if model["format"] == 1 and sorted(classes) != sorted(classes, key=lambda name: classes[name][0]):
-            raise SmgError(f"{self.folder}: made by an older smg that numbered classes otherwise; make a new model")
+    def check_classes(self, model: ModelRecord) -> None:
+        """Refuse a model of format 1 whose classes are not in the order of their values, as they are numbered since."""
+        preparation = model.config.tree().get("preparation") or {}
+        classes = (preparation.get("labels") or {}).get("classes") or {}
+        if model.format == 1 and sorted(classes) != sorted(classes, key=lambda name: classes[name][0]):
+            raise SmgError(
+                f"{self.folder}: made by an older smg that numbered classes in another order; make a new model"
+            )
 
-    def write(self, model: dict[str, Any]) -> None:
-        write_json(self.folder / "model.json", model)
+    def write(self, model: ModelRecord) -> None:
+        """Write model.json."""
+        write_record(self.folder / "model.json", model)
 
     def note(self, event: str, **details: object) -> None:
         """Add a line to the journal."""
         line = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details}
         append_line(self.folder / "journal.jsonl", line, durable=True)
 
-    def journal(self) -> list[dict[str, Any]]:
+    def journal(self) -> list[JournalLine]:
+        """Read the journal, oldest line first; a line that a crash has cut short is skipped."""
         path = self.folder / "journal.jsonl"
-        lines = path.read_bytes().splitlines() if path.exists() else []
         events = []
-        for line in lines:
-            with contextlib.suppress(ValueError):  # a line cut short by a crash says nothing
-                events.append(parse_json(line))
+        for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), start=1):
+            try:
+                events.append(JournalLine.model_validate(parse_json(line)))
+            except ValidationError as error:
+                raise SmgError(
+                    f"{path}, line {number}: damaged ({first_fault(error)}); restore it from a backup"
+                ) from None
+            except ValueError:
+                continue
         return events
 
     def keep_plan(self, text: str) -> None:
@@ -132,7 +133,7 @@ class Store:
     def round_folder(self, number: int) -> Path:
         return self.folder / "rounds" / f"{number:03d}"
 
-    def write_round(self, number: int, tensors: dict[str, Tensors], record: dict[str, Any]) -> None:
+    def write_round(self, number: int, tensors: dict[str, Tensors], record: RoundRecord | StartRecord) -> None:
         """Make the round's folder beside its place, then move it there whole."""
         making = self.folder / "rounds" / f".{number:03d}"
         with naming(making):
@@ -141,26 +142,37 @@ class Store:
             hashes = {
                 f"{name}.safetensors": save_tensors(making / f"{name}.safetensors", t) for name, t in tensors.items()
             }
-            write_json(making / "round.json", record | {"files": hashes})
+            write_record(making / "round.json", record.model_copy(update={"files": hashes}))
             shutil.rmtree(self.round_folder(number), ignore_errors=True)  # of a round that was never entered
             os.replace(making, self.round_folder(number))
             sync_folder(making.parent)
 
-    def read_round(self, number: int) -> dict[str, Any]:
+    def read_round(self, number: int) -> RoundRecord:
+        """Read a round's record; it must be that of the round whose folder it is in."""
         path = self.round_folder(number) / "round.json"
-        try:
-            record: dict[str, Any] = parse_json(path.read_bytes())
-            return record
-        except (OSError, ValueError):
-            raise SmgError(f"{path}: missing or damaged; restore it from a backup") from None
+        record = read_record(path, RoundRecord, first_format=2)
+        if record.round != number:
+            raise SmgError(f"{path}: damaged (it is the record of round {record.round}); restore it from a backup")
+        return record
+
+    def read_start(self) -> StartRecord:
+        """Read the record of the first weights, of a model that was given some."""
+        return read_record(self.round_folder(0) / "round.json", StartRecord, first_format=2)
+
+    def files_of(self, number: int) -> dict[str, str]:
+        """Return the sha256 of each file of a round, or of the first weights (round 0)."""
+        return dict(self.read_round(number).files if number else self.read_start().files)
+
+    def replaced_in(self, number: int) -> dict[str, str]:
+        """Return the sha256 that files of a round had before a replacement that did not end."""
+        return dict(self.read_round(number).replaced if number else {})
 
     def read_tensors(self, number: int, name: str) -> Tensors:
         """A round's arrays, memory-mapped, if they are what its record says they are."""
         from smg.prepare.cache import map_safetensors
 
         path = self.round_folder(number) / f"{name}.safetensors"
-        record = self.read_round(number)
-        expected = {record["files"].get(path.name), record.get("replaced", {}).get(path.name)} - {None}
+        expected = {self.files_of(number).get(path.name), self.replaced_in(number).get(path.name)} - {None}
         try:
             with path.open("rb") as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -182,25 +194,26 @@ class Store:
         while the file may be either. Where nothing takes their place, the arrays go first: an empty file needs no hash.
         """
         record, folder, file = self.read_round(number), self.round_folder(number), f"{name}.safetensors"
-        pending = record.pop("replaced", {})  # of another file, where a process died
+        pending = record.replaced  # of another file, where a process died
         data = _bytes(tensors)
-        files = record["files"] | {file: hashlib.sha256(data).hexdigest()}
+        files = record.files | {file: hashlib.sha256(data).hexdigest()}
         before = hashlib.sha256((folder / file).read_bytes()).hexdigest()
         if tensors:
-            write_json(folder / "round.json", record | {"files": files, "replaced": pending | {file: before}})
+            both = {"files": files, "replaced": pending | {file: before}}
+            write_record(folder / "round.json", record.model_copy(update=both))
         _write(folder / file, data)
         left = {other: found for other, found in pending.items() if other != file}
-        write_json(folder / "round.json", record | {"files": files} | ({"replaced": left} if left else {}))
+        write_record(folder / "round.json", record.model_copy(update={"files": files, "replaced": left}))
 
     # --- the round under way ------------------------------------------------------------------------------------------
 
-    def checkpoint(self, tensors: Tensors, about: dict[str, Any]) -> None:
+    def checkpoint(self, tensors: Tensors, about: CheckpointFacts) -> None:
         """Put a checkpoint in the place of the last one."""
         from safetensors.torch import save as tensors_to_bytes
 
         folder = self.folder / "progress"
         once, others = stored_once(tensors)
-        data = tensors_to_bytes(once, {"about": json.dumps(about), **metadata_of(others)})
+        data = tensors_to_bytes(once, {"about": about.model_dump_json(), **metadata_of(others)})
         path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
         with naming(path):
             before = [p for p in folder.glob("*.safetensors") if p != path]
@@ -209,14 +222,12 @@ class Store:
             for old in before:
                 old.unlink(missing_ok=True)
 
-    def resume(self) -> tuple[Tensors, dict[str, Any]] | None:
-        """The checkpoint furthest on, if there is any."""
+    def resume(self) -> tuple[Tensors, CheckpointFacts] | None:
+        """Return the checkpoint furthest on, if there is any."""
         from safetensors.torch import load as tensors_from_bytes
 
         found = []
-        for path in sorted((self.folder / "progress").glob("*.safetensors")):
-            if path.name.startswith("."):
-                continue
+        for path in sorted((self.folder / "progress").glob("[!.]*.safetensors")):
             data = path.read_bytes()
             if hashlib.sha256(data).hexdigest()[:32] != path.stem:
                 raise SmgError(
@@ -224,16 +235,21 @@ class Store:
                 )
             length = int.from_bytes(data[:8], "little")
             metadata = json.loads(data[8 : 8 + length])["__metadata__"]
-            about = json.loads(metadata["about"])
-            found.append((about["iteration"], data, metadata, about))
+            found.append((checkpoint_facts(metadata, path), data, metadata))
         if not found:
             return None
-        _, data, metadata, about = max(found, key=lambda entry: entry[0])
+        about, data, metadata = max(found, key=lambda entry: entry[0].iteration)
         return under_all_names(tensors_from_bytes(data), metadata), about
 
     def forget_progress(self) -> None:
         if (self.folder / "progress").exists():
             shutil.rmtree(self.folder / "progress", ignore_errors=True)
+
+
+def checkpoint_facts(metadata: dict[str, str], path: Path) -> CheckpointFacts:
+    """Return the facts in a checkpoint's metadata."""
+    advice = "delete it to begin this round again"
+    return parse_record(metadata.get("about", ""), CheckpointFacts, str(path), advice, first_format=2)
 
 
 def save_tensors(path: Path, tensors: Tensors) -> str:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from smg.errors import Misuse, SmgError
 from smg.evaluation.measures import FORMULAS, Matrix, measures, plasticity
 from smg.evaluation.metrics import COMPARED
 from smg.evaluation.subjects import OnSubject, mean_of
-from smg.files import locked, write_json
-from smg.learner.closing import versions
+from smg.files import locked
+from smg.learner.closing import versions_of_packages
 from smg.learner.config import LearnerConfig
-from smg.learner.events import Event, Listener, appending
-from smg.learner.history import History
+from smg.learner.events import Begin, End, Evaluation, Event, Listener, StepReport, appending
 from smg.learner.learner import Learner
 from smg.learner.processes import first_process, meet
-from smg.learner.round import OnStep
+from smg.learner.results import (
+    Costs,
+    MatrixRecord,
+    Measures,
+    ResultRow,
+    Results,
+    StreamRecord,
+    read_rows,
+    write_results,
+    write_rows,
+)
+from smg.learner.round import OnStep, logged
 from smg.methods import Step
 from smg.prepare.site import prepare_site
+from smg.records import Settings
 from smg.sites.check import doubled
 from smg.sites.site import Site
 from smg.sites.split import Split, fold_site, load_splits, save_splits, split_site
@@ -62,13 +72,13 @@ class Stream:
         self.rounds = wanted
         self.config = self.config.with_channels(self.sites[wanted[0]].channels)
 
-    def run(self, folder: str | Path) -> dict[str, Any]:
-        """Learn, evaluate, and write `results.json`; its content is returned."""
+    def run(self, folder: str | Path) -> Results:
+        """Learn, evaluate, write `results.json` and return its content."""
         folder = Path(folder)
         with locked(folder) if first_process() else nullcontext():
             return self._run(folder)
 
-    def _run(self, folder: Path) -> dict[str, Any]:
+    def _run(self, folder: Path) -> Results:
         self._check_model(folder)
         self._refuse_doubles()
         splits = self.splits or {name: self._split(self.sites[name]) for name in self.rounds}
@@ -80,8 +90,8 @@ class Stream:
         log = self._logger(folder)
         if first_process():
             save_splits(folder / "split.json", splits, None if self.splits else self.config.seed)
-        log({"event": "begin", "rounds": self.rounds, "iterations": self.config.iterations, **self._identity()})
-        rows: list[dict[str, Any]] = []
+        log(self._begin())
+        rows: list[ResultRow] = []
         for number, name in enumerate(self.rounds, start=1):
             if name not in learner.sites:
                 self.say(f"round {number} of {len(self.rounds)}: {name}")
@@ -95,10 +105,10 @@ class Stream:
                     say=self.say,
                 )
             rows += self._evaluated(folder, learner, number, splits, log)
-        results = self.results(rows) | {"costs": self._costs(learner, rows)}
+        results = self.results(rows).model_copy(update={"costs": self._costs(learner, rows)})
         if first_process():
-            write_json(folder / "results.json", results)
-        log({"event": "end", "measures": results["measures"]})
+            write_results(folder, results)
+        log(End(measures=results.measures))
         return results
 
     def _split(self, site: Site) -> Split:
@@ -131,14 +141,20 @@ class Stream:
             }:
                 raise SmgError(f"{path}: the run was begun with another split of site {site}; give another folder")
 
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "name": self.name or self.config.method,
-            "method": self.config.method,
-            "stream": {"order": list(self.order), "unseen": self.unseen},
-            "seed": self.config.seed,
-            "part": self.part,
-        }
+    @property
+    def _stream(self) -> StreamRecord:
+        return StreamRecord(order=tuple(self.order), unseen=self.unseen)
+
+    def _begin(self) -> Begin:
+        return Begin(
+            rounds=tuple(self.rounds),
+            iterations=self.config.iterations,
+            name=self.name or self.config.method,
+            method=self.config.method,
+            stream=self._stream,
+            seed=self.config.seed,
+            part=self.part,
+        )
 
     def _logger(self, folder: Path) -> Listener:
         listeners = [appending(folder), *self.listeners] if first_process() else []
@@ -154,7 +170,7 @@ class Stream:
 
         def on_step(iteration: int, step: Step) -> None:
             if (iteration - 1) % every == 0 or iteration == last:
-                log({"event": "step", "round": number, "site": site, "iteration": iteration, **step.as_json()})
+                log(StepReport(round=number, site=site, **logged(iteration, step).model_dump()))
             if self.on_step:
                 self.on_step(iteration, step)
 
@@ -176,22 +192,22 @@ class Stream:
 
     def _evaluated(
         self, folder: Path, learner: Learner, number: int, splits: dict[str, Split], log: Listener
-    ) -> list[dict[str, Any]]:
-        """The rows of one round, from its file where they were made before, of all the sites there are now."""
+    ) -> list[ResultRow]:
+        """Return the rows of one round, from its file if it has those of all sites that there are now."""
         path = folder / "evaluations" / self.part / f"{number:03d}.json"
         if path.exists():
-            kept: list[dict[str, Any]] = json.loads(path.read_text())
-            if {row["site"] for row in kept} >= {site for site in self.rounds if splits[site][self.part]}:
+            kept = read_rows(path)
+            if {row.site for row in kept} >= {site for site in self.rounds if splits[site][self.part]}:
                 return kept
         rows = self.evaluate(learner, number, splits)
         name, first = self.rounds[number - 1], self.config.preparation.labels.names[0]
-        means = {metric: _jsonable(self._matrix(rows, metric, first)[name]) for metric in COMPARED}
-        log({"event": "evaluation", "round": number, "site": name, **means})
+        means = {metric: _jsonable(self._matrix(rows, metric, first))[name] for metric in COMPARED}
+        log(Evaluation(round=number, site=name, means=means))
         if first_process():
-            write_json(path, rows)  # after the event was logged: what is in a file is not logged again
+            write_rows(path, rows)  # after the event was logged: what is in a file is not logged again
         return rows
 
-    def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[dict[str, Any]]:
+    def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[ResultRow]:
         """Evaluate the network of a round, now or long after it, on every site's part.
 
         After the last round of the order no subject of the unseen site has been learned, so its training part is
@@ -199,77 +215,82 @@ class Stream:
         """
         last = number == len(self.order) and self.part == "test"
         return [
-            {"round": self.rounds[number - 1], "site": site, "part": part, **row.as_json()}
+            ResultRow(round=self.rounds[number - 1], site=site, part=part, subject=row.case, classes=row.metrics())
             for site in self.rounds
             for part in ([self.part, "train"] if last and site == self.unseen else [self.part])
             for row in learner.evaluate(self.sites[site], part, splits[site], self.leave_out, number, self.on_subject)
         ]
 
-    def results(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Everything a table, a figure or another program needs; the first class's, where there are several."""
+    def results(self, rows: list[ResultRow]) -> Results:
+        """Return everything a table, a figure or another program needs; of the first class where there are several."""
         names = self.config.preparation.labels.names
-        matrices = {metric: self._matrix(rows, metric, names[0]) for metric in COMPARED}
-        return {
-            **self._identity(),
-            "matrix": _jsonable(matrices),
-            "measures": _jsonable({metric: self._measures(rows, metric, names[0]) for metric in COMPARED}),
-            "formulas": FORMULAS,
-            "classes": {name: _jsonable({m: self._measures(rows, m, name) for m in COMPARED}) for name in names},
-            "missing": {metric: self._missing(rows, metric, names[0]) for metric in COMPARED},
-            "subjects": rows,
-            "config": self.config.model_dump(mode="json"),
-            "versions": versions(),
-        }
+        begin = self._begin()
+        return Results(
+            name=begin.name,
+            method=begin.method,
+            stream=begin.stream,
+            seed=begin.seed,
+            part=begin.part,
+            matrix={metric: _jsonable(self._matrix(rows, metric, names[0])) for metric in COMPARED},
+            measures={metric: self._measures(rows, metric, names[0]) for metric in COMPARED},
+            formulas=FORMULAS,
+            classes={name: {metric: self._measures(rows, metric, name) for metric in COMPARED} for name in names},
+            missing={metric: self._missing(rows, metric, names[0]) for metric in COMPARED},
+            subjects=tuple(rows),
+            config=Settings.model_validate(self.config.model_dump(mode="json")),
+            versions=versions_of_packages(),
+        )
 
-    def _measures(self, rows: list[dict[str, Any]], metric: str, name: str) -> dict[str, float]:
+    def _measures(self, rows: list[ResultRow], metric: str, name: str) -> Measures:
         """Return BM, BT, FM, FT; FT is a difference of rounds, so it is over the subjects that both have."""
-        both = [row for row in rows if row.get("part", self.part) == self.part]
+        both = [row for row in rows if row.part in (None, self.part)]
         found, paired = (
             measures(self._matrix(some, metric, name), list(self.order), self.unseen) for some in (rows, both)
         )
-        return found | {"FT": paired["FT"]}
+        return {key: _number(value) for key, value in (found | {"FT": paired["FT"]}).items()}
 
-    def _costs(self, learner: Learner, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    def _costs(self, learner: Learner, rows: list[ResultRow]) -> Costs:
         """Return what the rounds cost; plasticity needs a network for each site, which only `per-site` itself has."""
-        numbers = [entry["round"] for entry in learner.rounds()]
-        records = [learner.store.read_round(number) for number in numbers]
+        records = learner.history.records()
         last, own = len(self.order), self.config.recipe().method.one_network_a_site
-        name, kept = self.config.preparation.labels.names[0], records[last - 1]["kept"].values()
+        name, end = self.config.preparation.labels.names[0], records[last - 1]
         alone = {}
         for metric in COMPARED:
             matrix = self._matrix(rows, metric, name)
             alone[metric] = plasticity(matrix, list(self.order), {s: matrix[s][s] for s in self.order if own})
-        weights = sum(p.numel() for p in learner.network(numbers[last - 1]).parameters())
-        return {
-            "plasticity": _jsonable(alone),
-            "replay_subjects": sum(one["subjects"] for one in kept),
-            "replay_bytes": sum(one["bytes"] for one in kept),
-            "state_bytes": History(learner.store.folder).state(numbers[last - 1])["state_bytes"],
-            "parameters": weights * (last if own else 1),
-            "seconds": {record["site"]: round(record["seconds"], 3) for record in records},
-        }
+        weights = sum(p.numel() for p in learner.network(end.round).parameters())
+        return Costs(
+            plasticity={metric: _number(value) for metric, value in alone.items()},
+            replay_subjects=sum(one.subjects for one in end.kept.values()),
+            replay_bytes=sum(one.bytes for one in end.kept.values()),
+            state_bytes=learner.history.state(end.round).bytes,
+            parameters=weights * (last if own else 1),
+            seconds={record.site: round(record.seconds, 3) for record in records},
+        )
 
-    def _matrix(self, rows: list[dict[str, Any]], metric: str, name: str) -> Matrix:
+    def _matrix(self, rows: list[ResultRow], metric: str, name: str) -> Matrix:
         matrix: Matrix = {}
         for row_round in self.rounds:
             for site in self.rounds:
-                here = [r["classes"][name][metric] for r in rows if r["round"] == row_round and r["site"] == site]
+                here = [row.classes[name][metric] for row in rows if row.round == row_round and row.site == site]
                 mean, _ = mean_of(float("nan") if value is None else value for value in here)
                 matrix.setdefault(row_round, {})[site] = mean
         return matrix
 
-    def _missing(self, rows: list[dict[str, Any]], metric: str, name: str) -> dict[str, dict[str, int]]:
-        """How many subjects a metric does not exist for, where there are any."""
+    def _missing(self, rows: list[ResultRow], metric: str, name: str) -> dict[str, dict[str, int]]:
+        """Return how many subjects a metric does not exist for, where there are any."""
         counts: dict[str, dict[str, int]] = {}
         for row in rows:
-            if row["classes"][name][metric] is None:
-                of_round = counts.setdefault(row["round"], {})
-                of_round[row["site"]] = of_round.get(row["site"], 0) + 1
+            if row.classes[name][metric] is None:
+                of_round = counts.setdefault(row.round, {})
+                of_round[row.site] = of_round.get(row.site, 0) + 1
         return counts
 
 
-def _jsonable(value: Any) -> Any:
-    """NaN is no JSON: null stands for it."""
-    if isinstance(value, dict):
-        return {key: _jsonable(inner) for key, inner in value.items()}
-    return None if isinstance(value, float) and value != value else value
+def _jsonable(matrix: Matrix) -> MatrixRecord:
+    """Return a matrix for JSON, which has no NaN: None stands for it."""
+    return {learned: {site: _number(value) for site, value in row.items()} for learned, row in matrix.items()}
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value

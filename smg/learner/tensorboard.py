@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from smg.errors import SmgError
-from smg.evaluation.metrics import COMPARED
-from smg.learner.events import Event, Listener
+from smg.learner.events import Evaluation, Event, Listener, StepReport
 
 
 def to_tensorboard(folder: Path, iterations: int) -> Listener:
-    """Losses, norms, cosines and accuracies; a step is the iteration counted over all rounds."""
+    """Return a listener that writes losses, norms, cosines and accuracies; iterations are counted over all rounds."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -18,16 +17,16 @@ def to_tensorboard(folder: Path, iterations: int) -> Listener:
     writer = SummaryWriter(str(folder))
 
     def write(event: Event) -> None:
-        if event["event"] == "step":
-            at = (event["round"] - 1) * iterations + event["iteration"]
-            for kind in ("losses", "norms", "cosines"):
-                for name, value in event[kind].items():
+        if isinstance(event, StepReport):
+            at = (event.round - 1) * iterations + event.iteration
+            for kind, values in (("losses", event.losses), ("norms", event.norms), ("cosines", event.cosines)):
+                for name, value in values.items():
                     writer.add_scalar(f"{kind}/{name}", value, at)
-        elif event["event"] == "evaluation":
-            for metric in COMPARED:
-                for site, value in event[metric].items():
-                    if value is not None:
-                        writer.add_scalar(f"{metric}/{site}", value, event["round"])
+        elif isinstance(event, Evaluation):
+            for metric, means in event.means.items():
+                for site, mean in means.items():
+                    if mean is not None:
+                        writer.add_scalar(f"{metric}/{site}", mean, event.round)
         writer.flush()
 
     return write

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from smg.errors import Misuse, SmgError
-from smg.evaluation.metrics import COMPARED
 from smg.files import write_json
-from smg.learner.events import Event, Listener
+from smg.learner.events import End, Evaluation, Event, Listener, StepReport
 
 KINDS = ("losses", "norms", "cosines")
 MEMORY = "tracking.json"  # in the run's folder: MLflow's name of the run, so that a resumed one goes on
@@ -33,17 +32,15 @@ def tracker(name: str, folder: Path, title: str, iterations: int, settings: Mapp
 
 def scalars(event: Event, iterations: int) -> tuple[int, dict[str, float]]:
     """Return the numbers of an event by name, and their step: the iteration counted over all rounds."""
-    if event["event"] == "step":
-        at = (event["round"] - 1) * iterations + event["iteration"]
-        return at, {f"{kind}/{name}": value for kind in KINDS for name, value in event[kind].items()}
-    if event["event"] == "evaluation":
-        found = {f"{metric}/{site}": value for metric in COMPARED for site, value in event[metric].items()}
-        return event["round"] * iterations, {name: value for name, value in found.items() if value is not None}
-    if event["event"] == "end":
-        last = len(event.get("rounds", ())) * iterations
-        measures = event.get("measures", {}).items()
-        found = {f"{metric}/{name}": value for metric, of in measures for name, value in of.items()}
-        return last, {f"measures/{name}": value for name, value in found.items() if value is not None}
+    if isinstance(event, StepReport):
+        at = (event.round - 1) * iterations + event.iteration
+        return at, {f"{kind}/{name}": value for kind in KINDS for name, value in getattr(event, kind).items()}
+    if isinstance(event, Evaluation):
+        found = {f"{metric}/{site}": value for metric, means in event.means.items() for site, value in means.items()}
+        return event.round * iterations, {name: value for name, value in found.items() if value is not None}
+    if isinstance(event, End):
+        found = {f"{metric}/{name}": value for metric, of in event.measures.items() for name, value in of.items()}
+        return 0, {f"measures/{name}": value for name, value in found.items() if value is not None}
     return 0, {}
 
 
@@ -78,7 +75,7 @@ def _to_mlflow(folder: Path, title: str, iterations: int, settings: Mapping[str,
         with _explained("MLflow", where):
             for name, value in values.items():
                 client.log_metric(run, _plain(name), float(value), step=step)
-            if event["event"] == "end":
+            if isinstance(event, End):
                 client.set_terminated(run)
 
     return write
@@ -118,7 +115,7 @@ def _to_wandb(folder: Path, title: str, iterations: int, settings: Mapping[str, 
         step, values = scalars(event, iterations)
         if values:
             run.log({**values, "iteration": step})
-        if event["event"] == "end":
+        if isinstance(event, End):
             run.finish()
 
     return write

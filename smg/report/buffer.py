@@ -39,12 +39,13 @@ def exemplars(rounds: Sequence[Record]) -> list[Exemplar]:
     """Return the exemplars of all rounds, in the order they were chosen."""
     kept = []
     for record in rounds:
-        selection = record["selection"]
-        ranked = sorted(selection["H"], reverse=True)
-        for name in selection["chosen"]:
-            at = selection["candidates"].index(name)
-            r, v, h = (selection[score][at] + 0.0 for score in "RVH")  # V of the first site is 0, never -0
-            kept.append(Exemplar(record["site"], name, r, v, h, 1 + ranked.index(h), len(ranked)))
+        selection = record.selection
+        ranked = sorted(selection.H, reverse=True)
+        for name in selection.chosen:
+            at = selection.candidates.index(name)
+            # V of the first site is 0, never -0
+            r, v, h = (scores[at] + 0.0 for scores in (selection.R, selection.V, selection.H))
+            kept.append(Exemplar(record.site, name, r, v, h, 1 + ranked.index(h), len(ranked)))
     return kept
 
 
@@ -52,10 +53,11 @@ def indistinct(rounds: Sequence[Record]) -> list[str]:
     """Return a sentence for each round whose deciding score is nearly the same for all its candidates."""
     sentences = []
     for name, record in zip(_labels(rounds), rounds, strict=True):
-        selection = record["selection"]
-        score = {"representative": "R", "comprehensive": "H"}.get(selection["policy"])
-        values = selection[score] if score else []
-        if selection["chosen"] and len(values) > 1 and max(values) - min(values) < SAME:
+        selection = record.selection
+        score, values = {"representative": ("R", selection.R), "comprehensive": ("H", selection.H)}.get(
+            selection.policy, ("", ())
+        )
+        if selection.chosen and len(values) > 1 and max(values) - min(values) < SAME:
             between = f"{min(values):.4f} and {max(values):.4f}".replace("-", "−")
             sentences.append(f"{name}: {score} of all {len(values)} candidates is between {between}")
     return sentences
@@ -67,10 +69,10 @@ def feature_map(rounds: Sequence[Record]) -> FeatureMap | None:
     Features are scaled to unit length first, since the scores are cosines. None where there are fewer than three
     candidates, or where networks of different width made the features.
     """
-    with_features = [r for r in rounds if r["selection"].get("features")]
+    with_features = [r for r in rounds if r.selection.features]
     if not with_features:
         return None
-    stacked = [np.asarray(record["selection"]["features"], float) for record in with_features]
+    stacked = [np.asarray(record.selection.features, float) for record in with_features]
     if sum(map(len, stacked)) < 3 or len({rows.shape[1] for rows in stacked}) != 1:
         return None
     whole = np.concatenate(stacked)
@@ -80,7 +82,7 @@ def feature_map(rounds: Sequence[Record]) -> FeatureMap | None:
     parts = np.split(flat, np.cumsum([len(rows) for rows in stacked])[:-1])
     names = _labels(with_features)
     chosen = {
-        name: [case in r["selection"]["chosen"] for case in r["selection"]["candidates"]]
+        name: [case in r.selection.chosen for case in r.selection.candidates]
         for name, r in zip(names, with_features, strict=True)
     }
     total = float((sizes**2).sum())
@@ -90,5 +92,5 @@ def feature_map(rounds: Sequence[Record]) -> FeatureMap | None:
 
 def _labels(rounds: Sequence[Record]) -> list[str]:
     """Return the site of each round, with the round's number where a site was learned more than once."""
-    sites = [record["site"] for record in rounds]
-    return [r["site"] if sites.count(r["site"]) == 1 else f"{r['site']}, round {r['round']}" for r in rounds]
+    sites = [record.site for record in rounds]
+    return [r.site if sites.count(r.site) == 1 else f"{r.site}, round {r.round}" for r in rounds]

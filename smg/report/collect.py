@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from smg.errors import SmgError
-from smg.learner.events import LOG, read_events
+from smg.learner.events import LOG, StepReport, read_events
+from smg.learner.history import History
+from smg.learner.records import RoundRecord
 from smg.report.runs import Run, find_runs
 
-Record = dict[str, Any]  # a round's `round.json`
+Record = RoundRecord
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,11 @@ class Material:
     @cached_property
     def records(self) -> dict[Path, tuple[Record, ...]]:
         """Return the rounds of every run by the run's folder; none where its model is not beside its results."""
-        return {run.folder: tuple(_rounds(run.folder / "model")) for run in self.runs}
+        models = {run.folder: run.folder / "model" for run in self.runs}
+        return {
+            folder: tuple(History(model).records()) if (model / "model.json").is_file() else ()
+            for folder, model in models.items()
+        }
 
 
 def collect(paths: Sequence[Path]) -> Material:
@@ -86,29 +90,12 @@ def collect(paths: Sequence[Path]) -> Material:
     return Material(tuple(runs), tuple(_model(path) for path in models), tuple(sorted(started)))
 
 
-def _rounds(model: Path) -> Iterable[Record]:
-    for path in sorted(model.glob("rounds/[0-9]*/round.json")):
-        yield _read(path)
-
-
 def _model(folder: Path) -> Model:
-    """Read a model's folder, following each round to its parent from the current one."""
-    model = _read(folder / "model.json")
-    records = {record["round"]: record for record in _rounds(folder)}
-    line: list[Record] = []
-    number = model.get("current", 0)
-    while number in records:
-        line.append(records.pop(number))
-        number = line[-1]["parent"]
-    return Model(folder, tuple(line[::-1]), tuple(records.values()))
-
-
-def _read(path: Path) -> Record:
-    try:
-        content: Record = json.loads(path.read_text())
-    except (OSError, ValueError):
-        raise SmgError(f"{path}: missing or damaged; restore it from a backup") from None
-    return content
+    """Read the rounds of a model."""
+    history = History(folder)
+    line = history.records()
+    aside = [n for n in history.model.numbers if n not in {record.round for record in line}]
+    return Model(folder, tuple(line), tuple(history.record(number) for number in aside))
 
 
 def milliseconds_per_step(run: Run) -> dict[int, float]:
@@ -116,10 +103,10 @@ def milliseconds_per_step(run: Run) -> dict[int, float]:
     paces: dict[int, list[float]] = {}
     last: tuple[int, int, datetime] | None = None
     for event in read_events(run.folder):
-        if event["event"] != "step":
+        if not isinstance(event, StepReport):
             last = None  # the time of an evaluation is not that of a step
             continue
-        now = event["round"], event["iteration"], datetime.fromisoformat(event["time"])
+        now = event.round, event.iteration, datetime.fromisoformat(event.time)
         if last and last[0] == now[0] and now[1] > last[1]:
             paces.setdefault(now[0], []).append(1000 * (now[2] - last[2]).total_seconds() / (now[1] - last[1]))
         last = now

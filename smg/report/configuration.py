@@ -50,7 +50,7 @@ def _by_method(runs: Sequence[Run]) -> dict[str, Settings]:
     """Return the settings of each method without the seed; one entry a stream where they differ between streams."""
     found: dict[str, dict[str, Settings]] = {}
     for run in runs:
-        config = {key: value for key, value in flattened(run.results["config"]).items() if key != "seed"}
+        config = {key: value for key, value in flattened(run.results.config.tree()).items() if key != "seed"}
         found.setdefault(run.name, {})[run.stream] = config
     configs: dict[str, Settings] = {}
     for name, by_stream in found.items():
@@ -62,7 +62,7 @@ def _by_method(runs: Sequence[Run]) -> dict[str, Settings]:
 def _versions(runs: Sequence[Run]) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for run in runs:
-        for name, version in run.results["versions"].items():
+        for name, version in run.results.versions.items():
             found.setdefault(name, set()).add(str(version))
     return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
 

@@ -51,12 +51,12 @@ def _plasticity(metric: str, scale: float) -> Value:
 def _is_baseline(other: Run, run: Run) -> bool:
     """Return whether the other run has a network for each site, on the same stream and seed, trained as long."""
     same = (other.stream, other.seed) == (run.stream, run.seed)
-    iterations = [one.results.get("config", {}).get("iterations") for one in (other, run)]
-    return same and other.results["method"] == "per-site" and iterations[0] == iterations[1]
+    as_long = other.results.config.iterations == run.results.config.iterations
+    return same and other.results.method == "per-site" and as_long
 
 
 def _accuracy(run: Run, metric: str) -> Matrix:
-    matrix = run.results["matrix"].get(metric, {})
+    matrix = run.results.matrix.get(metric, {})
     return {r: {s: float("nan") if v is None else v for s, v in row.items()} for r, row in matrix.items()}
 
 
@@ -64,10 +64,10 @@ def _stored(name: str, scale: float) -> Value:
     """Return the function that reads a cost from `results.json`; a cost of each round is averaged over the order."""
 
     def of(run: Run, runs: Sequence[Run]) -> float | None:
-        value = run.results.get("costs", {}).get(name)
-        if isinstance(value, dict):
-            value = statistics.fmean(value[site] for site in run.order)
-        return None if value is None else scale * value
+        if run.results.costs is None:
+            return None
+        value = getattr(run.results.costs, name)
+        return scale * (statistics.fmean(value[site] for site in run.order) if isinstance(value, dict) else value)
 
     return of
 

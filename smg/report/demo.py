@@ -11,6 +11,7 @@ import numpy as np
 from smg.errors import SmgError
 from smg.evaluation.metrics import dice
 from smg.files import replacing
+from smg.learner.results import StreamRecord
 from smg.report.charts import draw_curves
 from smg.report.matrices import curve_of
 from smg.report.pictures import Seen, contours
@@ -37,8 +38,8 @@ def draw_demo(runs: Sequence[Run], data: Path, path: Path) -> None:
         raise SmgError("the demo's picture: the runs are of several streams; give those of one")
     from matplotlib.figure import Figure
 
-    stream, methods = runs[0].results["stream"], by_method(runs)
-    first, last = stream["order"][0], len(stream["order"])
+    stream, methods = runs[0].results.stream, by_method(runs)
+    first, last = stream.order[0], len(stream.order)
     subjects = [contours(of[0].folder, data, first, (1, last)) for of in methods.values()]
     with drawing():
         figure: Any = Figure(figsize=(11, 9.8), facecolor="white")
@@ -60,7 +61,7 @@ def by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 def mean_dsc(runs: Sequence[Run], after: str, site: str) -> float:
     """Return the mean over seeds of a site's DSC after the round of another."""
-    return sum(float(run.results["matrix"]["dsc"][after][site]) for run in runs) / len(runs)
+    return sum(run.results.matrix["dsc"][after][site] or 0.0 for run in runs) / len(runs)
 
 
 def tiles_of(subjects: Sequence[Seen], count: int = TILES) -> list[Tile]:
@@ -76,11 +77,11 @@ def tiles_of(subjects: Sequence[Seen], count: int = TILES) -> list[Tile]:
     return tiles
 
 
-def _headline(figure: Any, stream: dict[str, Any]) -> None:
+def _headline(figure: Any, stream: StreamRecord) -> None:
     """Write the question, and below it the legend of the contours."""
     from matplotlib.lines import Line2D
 
-    first, later = stream["order"][0], enumerated(stream["order"][1:])
+    first, later = stream.order[0], enumerated(stream.order[1:])
     question = f"What does each method remember of site {first} after learning {later}?"
     figure.text(0.0225, 0.962, question, fontsize=16, weight="bold", color=INK, va="center")
     where = f"Test slices of site {first}:"
@@ -95,7 +96,7 @@ def _headline(figure: Any, stream: dict[str, Any]) -> None:
 
 def _draw_block(figure: Any, runs: Sequence[Run], subjects: Sequence[Seen], last: int) -> None:
     """Draw one method: its name, what it kept of the first site, and its tiles."""
-    run, order = runs[0], runs[0].results["stream"]["order"]
+    run, order = runs[0], runs[0].order
     name, does = NAMES.get(run.name, (run.name, ""))
     colour = looks(["finetune", "sga+c", run.name])[run.name].colour
     before, end = (mean_dsc(runs, after, order[0]) for after in (order[0], order[-1]))
@@ -142,16 +143,16 @@ def draw_tile(axis: Any, seen: Seen, number: int, after: int, end: int) -> None:
     axis.set_axis_off()
 
 
-def _draw_both_curves(figure: Any, methods: dict[str, list[Run]], stream: dict[str, Any]) -> None:
-    sites = [(stream["order"][0], "Memory: DSC on site {}, the first learned")]
-    if stream["unseen"]:
-        sites.append((stream["unseen"], "Generalisation: DSC on the held-out site {}"))
+def _draw_both_curves(figure: Any, methods: dict[str, list[Run]], stream: StreamRecord) -> None:
+    sites = [(stream.order[0], "Memory: DSC on site {}, the first learned")]
+    if stream.unseen:
+        sites.append((stream.unseen, "Generalisation: DSC on the held-out site {}"))
     axes = figure.subplots(1, len(sites), squeeze=False, sharey=True, gridspec_kw={
         "left": 0.06, "right": 0.985, "bottom": 0.15, "top": 0.87, "wspace": 0.07})[0]  # fmt: skip
     style = looks(["finetune", "sga+c", *methods])
     for axis, (site, title) in zip(axes, sites, strict=True):
         made = {name: curve_of(of, site) for name, of in methods.items()}
-        draw_curves(axis, made, style, stream["order"], legend=False)
+        draw_curves(axis, made, style, stream.order, legend=False)
         axis.set_title(title.format(site), fontsize=10.5)
     axes[0].set_ylim(min(axes[0].get_ylim()[0], 50.0), 100)
     for axis in axes[1:]:

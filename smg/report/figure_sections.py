@@ -202,7 +202,7 @@ def buffer_figures(material: Material, figures: Figures) -> list[BufferPart]:
         alt = f"Features of {count} subjects by site, exemplars with a ring: {source.label}"
         draw = partial(draw_features, points=features.points, chosen=features.chosen)
         drawn = figures.draw(f"features-{slug}", alt, draw, height=340)
-        policy = _in_turn(r["selection"]["policy"] for r in source.rounds)
+        policy = _in_turn(r.selection.policy for r in source.rounds)
         explained = f"{100 * features.explained:.0f}"
         parts.append(BufferPart(source.label, slug, drawn, exemplars(source.rounds), explained, policy, source.folder,
                                 indistinct(source.rounds)))  # fmt: skip
@@ -228,7 +228,7 @@ def objective_figures(material: Material, figures: Figures) -> list[FigurePart]:
         rounds = {n: [r for r in runs if r] for n, runs in here.items()}
         groups.append(_Group(str(number), material.title(stream), rounds))
     for name, model in material.named_models:
-        method = _in_turn(record["config"]["method"] for record in model.rounds)
+        method = _in_turn(record.config.method for record in model.rounds)
         groups.append(_Group(_slug(name), f"model {name}", {method: [model.rounds]}))
     parts = []
     for group, slug in zip(groups, _distinct([group.slug for group in groups]), strict=True):

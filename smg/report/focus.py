@@ -38,7 +38,7 @@ class Focus:
 def choose_focus(runs: Sequence[Run], baseline: str | None = None) -> Focus:
     """Return what a report on these runs is about."""
     names = list(dict.fromkeys(run.name for run in runs))
-    references = {run.name for run in runs if run.results["method"] in REFERENCE_METHODS}
+    references = {run.name for run in runs if run.results.method in REFERENCE_METHODS}
     chosen = choose_baseline(runs, baseline)
     others = [name for name in names if name != chosen]
     if not others or chosen is None:
@@ -53,5 +53,5 @@ def choose_baseline(runs: Sequence[Run], asked: str | None = None) -> str | None
     names = list(dict.fromkeys(run.name for run in runs))
     if asked is not None and asked not in names:
         raise Misuse(f"--baseline {asked}: no finished run of that method; choose from {', '.join(names) or 'none'}")
-    ranked = [run.name for run in runs if run.results["method"] not in REFERENCE_METHODS] or names
+    ranked = [run.name for run in runs if run.results.method not in REFERENCE_METHODS] or names
     return asked or next((name for name in BASELINES if name in names), ranked[0] if ranked else None)

@@ -20,7 +20,6 @@ from smg.report.runs import Run
 from smg.report.sites import middle_slice
 from smg.report.style import AFTER
 from smg.sites.formats import Array
-from smg.sites.labels import first_class
 
 SIDE = 300  # pixels of a picture's longer side
 FINE = 4  # steps in a pixel to which the points of a contour are rounded
@@ -102,9 +101,9 @@ def ranked_cases(runs: Sequence[Run], site: str) -> dict[str, str]:
     """Return rank -> case: best, median and worst test subject by mean DSC over all runs at the end of the stream."""
     scores: dict[str, list[float]] = {}
     for run in runs:
-        for row in run.results["subjects"]:
-            if row["site"] == site and row["round"] == run.order[-1]:
-                scores.setdefault(row["subject"], []).append(row["classes"][first_class(run.results)]["dsc"] or 0.0)
+        for row in run.results.subjects:
+            if row.site == site and row.round == run.order[-1]:
+                scores.setdefault(row.subject, []).append(row.classes[run.first_class]["dsc"] or 0.0)
     common = {case: values for case, values in scores.items() if len(values) == len(runs)}
     ranked = sorted(common, key=lambda case: -sum(common[case]))
     chosen = ranked if len(ranked) < 3 else [ranked[0], ranked[len(ranked) // 2], ranked[-1]]
@@ -212,12 +211,11 @@ def path_of(mask: Array) -> str:
 def exemplar_pictures(model: Path) -> dict[str, str]:
     """Return alias -> picture: the middle slice of every exemplar of a model, with the contour of its mask."""
     from smg.learner.exemplars import unpack
-    from smg.learner.store import Store
+    from smg.learner.history import History
 
-    store, pictures = Store(model), {}
-    for path in sorted(model.glob("rounds/[0-9]*/exemplars.safetensors")):
-        number = int(path.parent.name)
-        for exemplar in unpack(store.read_round(number)["site"], store.read_tensors(number, "exemplars")):
+    history, pictures = History(model), {}
+    for entry in history.model.rounds:
+        for exemplar in unpack(entry.site, history.store.read_tensors(entry.round, "exemplars")):
             labels, images = exemplar.labels.numpy(), exemplar.images[:, 0].numpy()
             middle = middle_slice(labels)
             low, high = np.percentile(images[middle], (1, 99.5))

@@ -48,8 +48,8 @@ def curve_of(runs: Sequence[Run], site: str, metric: str = "dsc") -> Curve:
 
 def _over_seeds(runs: Sequence[Run], metric: str, learned: str, site: str) -> list[float]:
     """Return one entry of the matrix for each seed that has it, in the metric's unit."""
-    entries = [run.results["matrix"].get(metric, {}).get(learned, {}).get(site) for run in runs]
-    return [METRICS[metric].scale * float(value) for value in entries if value is not None]
+    entries = [run.results.matrix.get(metric, {}).get(learned, {}).get(site) for run in runs]
+    return [METRICS[metric].scale * value for value in entries if value is not None]
 
 
 def limits_of(matrices: Sequence[Array]) -> tuple[float, float]:

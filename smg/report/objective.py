@@ -26,8 +26,8 @@ def round_starts(rounds: Sequence[Record]) -> list[tuple[str, float]]:
     """Return (site, first iteration) of each round, with iterations counted over all rounds."""
     starts, at = [], 0.0
     for record in rounds:
-        starts.append((record["site"], at))
-        at += record["log"][-1]["iteration"] if record["log"] else 0
+        starts.append((record.site, at))
+        at += record.log[-1].iteration if record.log else 0
     return starts
 
 
@@ -44,7 +44,7 @@ def _line(rounds: Sequence[Record], kind: str, key: str) -> Series | None:
     xs: list[float] = []
     ys: list[float] = []
     for record, (_, start) in zip(rounds, round_starts(rounds), strict=True):
-        points = [(point["iteration"], point[kind][key]) for point in record["log"] if key in point.get(kind, {})]
+        points = [(point.iteration, getattr(point, kind)[key]) for point in record.log if key in getattr(point, kind)]
         if points:
             x, y = _thinned(np.asarray(points, float))
             xs += [*(start + x), float("nan")]  # a gap between rounds

@@ -38,7 +38,6 @@ from smg.evaluation.measures import MEASURES
 from smg.evaluation.metrics import COMPARED
 from smg.report.runs import Run
 from smg.report.table import columns, markdown_head, markdown_row
-from smg.sites.labels import first_class
 
 Values = dict[str, dict[str, float]]  # site -> subject -> the value that a measure averages
 DRAWS = 10_000
@@ -100,10 +99,10 @@ def apart(ours: Values, theirs: Values) -> Values:
 
 def values_of(run: Run, metric: str, measure: str) -> Values:
     """Return the values whose mean over sites, and over the subjects of each site, is a run's measure."""
-    stream, entry, table = run.results["stream"], MEASURES[measure], by_round(run, metric)
+    stream, entry, table = run.results.stream, MEASURES[measure], by_round(run, metric)
     values: Values = {}
-    for site in entry.sites(stream["order"], stream["unseen"]):
-        values[site] = table.get((stream["order"][-1], site), {})
+    for site in entry.sites(stream.order, stream.unseen):
+        values[site] = table.get((stream.order[-1], site), {})
         if entry.is_transfer:
             before = table.get((site, site), {})
             values[site] = {case: value - before[case] for case, value in values[site].items() if case in before}
@@ -113,11 +112,11 @@ def values_of(run: Run, metric: str, measure: str) -> Values:
 def by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
     """Return (round, site) -> subject -> value of the first class; a subject without a value has no entry."""
     table: dict[tuple[str, str], dict[str, float]] = {}
-    name = first_class(run.results)
-    for row in run.results.get("subjects", []):
-        value = row["classes"][name].get(metric)
+    name = run.first_class
+    for row in run.results.subjects:
+        value = row.classes[name].get(metric)
         if value is not None:
-            table.setdefault((row["round"], row["site"]), {})[row["subject"]] = value
+            table.setdefault((row.round, row.site), {})[row.subject] = value
     return table
 
 

@@ -5,7 +5,6 @@ A run stores nothing of a patient. So this needs the scans, and predicts again w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 from smg.errors import SmgError
 from smg.evaluation.metrics import dice
+from smg.learner.results import results_of
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
 from smg.sites.masks import read_subject_mask
@@ -109,12 +109,10 @@ def contours(
 
 def evaluated_cases(run_folder: Path, site: str) -> list[str]:
     """Return the subjects of a site that a run was tested on."""
-    try:
-        results = json.loads((run_folder / "results.json").read_text())
-        rows = [row for row in results["subjects"] if row.get("part") in (None, results.get("part"))]
-    except (OSError, ValueError, KeyError):
-        raise SmgError(f"{run_folder}: no results of a finished run; finish it with `smg run`") from None
-    return list(dict.fromkeys(str(row["subject"]) for row in rows if row["site"] == site))
+    if (results := results_of(run_folder)) is None:
+        raise SmgError(f"{run_folder}: no results of a finished run; finish it with `smg run`")
+    rows = [row for row in results.subjects if row.part in (None, results.part)]
+    return list(dict.fromkeys(row.subject for row in rows if row.site == site))
 
 
 def _predicted(learner: Learner, number: int, site: Site) -> dict[str, Array]:

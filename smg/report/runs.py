@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smg.bench.folder import BENCH, bench_in
 from smg.errors import SmgError
+from smg.learner.results import RESULTS, Results, read_results
+from smg.sites.labels import first_class
 
 SECTIONS = ("config", "preparation", "network", "optimiser", "replay", "augment")  # of a configuration
 
@@ -18,32 +20,36 @@ class Run:
     """A finished run."""
 
     folder: Path
-    results: dict[str, Any]  # results.json
+    results: Results
 
     @property
     def name(self) -> str:
         """Return the name of the method, or of its variant."""
-        return str(self.results["name"])
+        return self.results.name
 
     @property
     def seed(self) -> int:
-        return int(self.results["seed"])
+        return self.results.seed
 
     @property
     def order(self) -> list[str]:
         """Return the sites in the order they were learned."""
-        return list(self.results["stream"]["order"])
+        return list(self.results.stream.order)
 
     @property
     def unseen(self) -> str | None:
         """Return the held-out site, if there is one."""
-        site = self.results["stream"]["unseen"]
-        return None if site is None else str(site)
+        return self.results.stream.unseen
 
     @property
     def sites(self) -> list[str]:
         """Return the learned sites in order, then the held-out site."""
-        return [*self.order, *([self.unseen] if self.unseen else [])]
+        return self.results.stream.sites
+
+    @property
+    def first_class(self) -> str:
+        """Return the class that tables show."""
+        return first_class(self.results.config.tree())
 
     @property
     def stream(self) -> str:
@@ -55,10 +61,13 @@ class Run:
         """Return the stream as `A → B → C, held-out site F`."""
         return " → ".join(self.order) + (f", held-out site {self.unseen}" if self.unseen else "")
 
+    def renamed(self, name: str) -> Run:
+        """Return the run under another name of its method."""
+        return Run(self.folder, self.results.model_copy(update={"name": name}))
+
     def measure(self, metric: str, measure: str) -> float | None:
         """Return a measure as it is stored; None where it does not exist, or did not when the run was made."""
-        value = self.results["measures"].get(metric, {}).get(measure)
-        return None if value is None else float(value)
+        return self.results.measures.get(metric, {}).get(measure)
 
 
 def find_runs(paths: Iterable[Path]) -> list[Run]:
@@ -72,11 +81,12 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
     for path in paths:
         if not path.is_dir():
             raise SmgError(f"{path}: no such folder; give the folder of a run or a bench")
-        for file in sorted(path.rglob("bench.json")):
-            for name in _names_in(file):
-                orders.setdefault(name, len(orders))
-        for file in sorted(path.rglob("results.json")):
-            found.setdefault(file.parent.resolve(), _read(file))
+        for file in sorted(path.rglob(BENCH)):
+            if bench := bench_in(file.parent):
+                for name in [one.name for one in bench.streams] + [one.name for one in bench.methods]:
+                    orders.setdefault(name, len(orders))
+        for file in sorted(path.rglob(RESULTS)):
+            found.setdefault(file.parent.resolve(), Run(file.parent, read_results(file.parent)))
     _check_alike(found.values())
     last = len(orders)
 
@@ -88,21 +98,12 @@ def find_runs(paths: Iterable[Path]) -> list[Run]:
     return sorted(found.values(), key=place)
 
 
-def _names_in(bench: Path) -> list[str]:
-    """Return the names of a bench's streams and methods; none from a `bench.json` of another tool."""
-    try:
-        plan = json.loads(bench.read_text())
-        return [str(one["name"]) for one in [*plan["streams"], *plan["methods"]]]
-    except (ValueError, KeyError, TypeError):
-        return []
-
-
 def _check_alike(runs: Iterable[Run]) -> None:
     """Check that runs of one name differ only in their seed, and that all were evaluated on the same part."""
     rows: dict[tuple[str, str], dict[int, Run]] = {}
     parts: dict[str, Run] = {}
     for run in runs:
-        parts.setdefault(run.results.get("part", "test"), run)
+        parts.setdefault(run.results.part, run)
         if len(parts) > 1:
             (one, first), (two, second) = parts.items()
             folders = f"{first.folder} and {second.folder}"
@@ -114,7 +115,7 @@ def _check_alike(runs: Iterable[Run]) -> None:
         else:
             row[run.seed] = run
             other, why = next(iter(row.values())), "with different settings"
-            if not _differ(other.results.get("config", {}), run.results.get("config", {})):
+            if not _differ(other.results.config.tree(), run.results.config.tree()):
                 continue
         both = f"{other.folder} and {run.folder}"
         raise SmgError(f"{both}: two runs called {run.name!r} {why}; report them separately")
@@ -125,13 +126,3 @@ def _differ(one: Any, other: Any, key: str = "config") -> bool:
     if one is None or other is None or key not in SECTIONS:
         return key != "seed" and one != other
     return any(_differ(one[inner], other[inner], inner) for inner in one.keys() & other.keys())
-
-
-def _read(path: Path) -> Run:
-    try:
-        results = json.loads(path.read_text())
-        results.setdefault("name", results["method"])
-        float(results["measures"]["dsc"]["BM"] or 0)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise SmgError(f"{path}: not the results of a run; move the file out of the folder") from None
-    return Run(path.parent, results)

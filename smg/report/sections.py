@@ -189,13 +189,18 @@ def model_histories(material: Material) -> list[ModelHistory]:
 
 def _model_round(record: Record) -> ModelRound:
     scale = METRICS["dsc"].scale
-    earlier = {site: (scale * dsc["before"], scale * dsc["after"]) for site, dsc in record["earlier"].items()}
+    earlier = {
+        site: (scale * dsc.before, scale * dsc.after)
+        for site, dsc in record.earlier.items()
+        if dsc.before is not None and dsc.after is not None
+    }
     return ModelRound(record, [_test_mean(record, metric) for metric in COMPARED], earlier)
 
 
 def _test_mean(record: Record, metric: str) -> PageCell:
     """Return the mean of a metric over the test part of a round's own site."""
-    stored = [row["classes"][first_class(record)].get(metric) for row in record["test"]]
+    name = first_class(record.config.tree())
+    stored = [row.classes[name].get(metric) for row in record.test]
     values = [value for value in stored if value is not None]
     return PageCell(METRICS[metric].text(statistics.fmean(values) if values else None, missing="–"))
 
@@ -212,5 +217,5 @@ def _largest_fall(rounds: Sequence[ModelRound]) -> str:
     most, site, record = max(falls, key=lambda fall: fall[0])
     if most <= 0:
         return f"{count}, and no round lowered the DSC on the exemplars of an earlier site."
-    where = f"site {site}, in round {record['round']} ({record['site']})"
+    where = f"site {site}, in round {record.round} ({record.site})"
     return f"{count}. The largest fall on the exemplars of an earlier site was {most:.1f} points of DSC: {where}."

@@ -32,11 +32,11 @@ def packed(runs: Sequence[Run]) -> dict[str, Any]:
     several = len(_classes(runs)) > 1
     rows = []
     for run in runs:
-        for row in run.results["subjects"]:
-            for name, values in row["classes"].items():
-                subject = f"{row['subject']} ({name})" if several else row["subject"]
-                words = (run.name, run.stream, str(run.seed), row["round"], row["site"], subject)
-                places = [known.setdefault(str(word), len(known)) for known, word in zip(lists, words, strict=True)]
+        for row in run.results.subjects:
+            for name, values in row.classes.items():
+                subject = f"{row.subject} ({name})" if several else row.subject
+                words = (run.name, run.stream, str(run.seed), row.round, row.site, subject)
+                places = [known.setdefault(word, len(known)) for known, word in zip(lists, words, strict=True)]
                 rows.append([*places, *_numbers(values)])
     ends = [run.order[-1] for run in {run.stream: run for run in runs}.values()]
     return {
@@ -56,7 +56,7 @@ def _numbers(values: dict[str, float | None]) -> list[float | None]:
 
 
 def _classes(runs: Sequence[Run]) -> set[str]:
-    return {name for run in runs for row in run.results["subjects"][:1] for name in row["classes"]}
+    return {name for run in runs for row in run.results.subjects[:1] for name in row.classes}
 
 
 def failures(runs: Sequence[Run]) -> list[Failures]:
@@ -64,11 +64,11 @@ def failures(runs: Sequence[Run]) -> list[Failures]:
     found = []
     for name in dict.fromkeys(run.name for run in runs):
         here = [
-            list(row["classes"].values())
+            list(row.classes.values())
             for run in runs
             if run.name == name
-            for row in run.results["subjects"]
-            if row["round"] == run.order[-1]
+            for row in run.results.subjects
+            if row.round == run.order[-1]
         ]
         empty = sum(any(one["asd"] is None for one in classes) for classes in here)
         poor = sum(any((one["dsc"] or 0.0) < POOR for one in classes) for classes in here)

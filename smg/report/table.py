@@ -12,7 +12,6 @@ from smg.evaluation.measures import MEASURES
 from smg.evaluation.metrics import COMPARED, decimal
 from smg.files import plain_cell
 from smg.report.runs import Run
-from smg.sites.labels import first_class
 
 # Methods that show what is possible without continual learning, and why they are not ranked.
 REFERENCE_METHODS = {"pooled": "keeps every scan", "per-site": "has a network for each site"}
@@ -89,7 +88,7 @@ def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
         names = list(dict.fromkeys(run.name for run in here))
         rows = {name: _row([run for run in here if run.name == name]) for name in names}
         seeds = {name: tuple(sorted(run.seed for run in here if run.name == name)) for name in names}
-        methods = {run.name: run.results["method"] for run in here}
+        methods = {run.name: run.results.method for run in here}
         references = {name: REFERENCE_METHODS[m] for name, m in methods.items() if m in REFERENCE_METHODS}
         table = StreamTable(stream, rows, seeds, _class_of(here[0]), references)
         tables.append(replace(table, rows=_with_best(rows, references)) if table.has_equal_seeds else table)
@@ -97,8 +96,8 @@ def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
 
 
 def _class_of(run: Run) -> str:
-    several = len(run.results.get("classes", {})) > 1
-    return f"class {first_class(run.results)}" if several else ""
+    several = len(run.results.classes) > 1
+    return f"class {run.first_class}" if several else ""
 
 
 def _row(runs: Sequence[Run]) -> Row:

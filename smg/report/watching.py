@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from smg.bench.folder import FAILURE, planned_in
+from smg.bench.folder import BENCH, FAILURE, planned_in
 from smg.bench.slurm import queued_runs
 from smg.errors import SmgError
 from smg.files import left_alone
-from smg.learner.events import LOG, read_events
+from smg.learner.events import LOG, End, StepReport, first_event, read_events
+from smg.learner.results import RESULTS
 
 TAIL = 60_000  # bytes at the end of a log that are read: a few hundred reports
 SILENT = 15 * 60  # seconds without a new line after which a run counts as stopped
@@ -63,7 +62,7 @@ def find_started_runs(paths: Sequence[Path]) -> list[Path]:
 
 def planned(paths: Sequence[Path]) -> set[Path]:
     """Return the folders of the runs that the benches in or below these plan, started or not."""
-    return {run for path in paths for file in path.rglob("bench.json") for run in planned_in(file.parent)}
+    return {run for path in paths for file in path.rglob(BENCH) for run in planned_in(file.parent)}
 
 
 def watch_all(paths: Sequence[Path]) -> tuple[list[Watched], int]:
@@ -77,24 +76,29 @@ def watch_all(paths: Sequence[Path]) -> tuple[list[Watched], int]:
 
 def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> Watched:
     """Return the state of the run in a folder; `now` is the present time if not given."""
-    first = _first_event(folder)
+    first = first_event(folder)
     label = _label(folder, under)
-    rounds, iterations = len(first.get("rounds", [])), int(first.get("iterations", 0))
+    rounds, iterations = (len(first.rounds), first.iterations) if first else (0, 0)
     events = list(read_events(folder, tail=TAIL))
-    if (folder / "results.json").is_file():
-        end = next((e for e in reversed(events) if e["event"] == "end"), {})
-        return Watched(label, "done", rounds, rounds, measures=end.get("measures", {}).get("dsc"))
-    steps = [e for e in events if e["event"] == "step"]
-    last = steps[-1] if steps else {}
-    when = events[-1].get("time") if events else None
-    facts: dict[str, Any] = {
-        key: last[key] for key in ("round", "site", "iteration", "losses", "cosines") if key in last
-    }
-    facts |= {"rounds": rounds, "iterations": iterations, "said": _failure(folder)}
+    if (folder / RESULTS).is_file():
+        end = next((event for event in reversed(events) if isinstance(event, End)), None)
+        return Watched(label, "done", rounds, rounds, measures=end.measures.get("dsc") if end else None)
+    steps = [event for event in events if isinstance(event, StepReport)]
+    when, error = events[-1].time if events else "", _failure(folder)
     silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT
     stopped = silent or (left_alone(folder) and not _will_be_resumed(folder))
-    state = "failed" if facts["said"] else "stopped" if stopped else "under way"
-    run = Watched(label, state, **facts)
+    state = "failed" if error else "stopped" if stopped else "under way"
+    run = Watched(label, state, rounds=rounds, iterations=iterations, said=error)
+    if steps:
+        last = steps[-1]
+        run = replace(
+            run,
+            round=last.round,
+            site=last.site,
+            iteration=last.iteration,
+            losses=last.losses,
+            cosines=last.cosines,
+        )
     return run if run.over else replace(run, seconds_left=_seconds_left(steps, run))
 
 
@@ -107,16 +111,6 @@ def _will_be_resumed(folder: Path) -> bool:
     )
 
 
-def _first_event(folder: Path) -> dict[str, Any]:
-    """Return the first line of a run's log, which describes the run; empty if there is none."""
-    try:
-        with (folder / LOG).open() as log:
-            event: dict[str, Any] = json.loads(log.readline())
-    except (OSError, ValueError):
-        return {}
-    return event
-
-
 def _failure(folder: Path) -> str:
     """Return the last line of the error that a bench wrote for a failed run; empty if the run has logged since."""
     error, log = folder / FAILURE, folder / LOG
@@ -125,14 +119,14 @@ def _failure(folder: Path) -> str:
     return (error.read_text().strip() or "no error message").splitlines()[-1].removeprefix("smg: ")
 
 
-def _seconds_left(steps: list[dict[str, Any]], run: Watched) -> float | None:
+def _seconds_left(steps: list[StepReport], run: Watched) -> float | None:
     """Return the time left at the pace of the last reports, assuming that later rounds take as long as this one."""
-    recent = [step for step in steps[-RECENT:] if step["round"] == run.round]
+    recent = [step for step in steps[-RECENT:] if step.round == run.round]
     if len(recent) < 2:
         return None
     first, last = recent[0], recent[-1]
-    advanced = last["iteration"] - first["iteration"]
-    seconds = (datetime.fromisoformat(last["time"]) - datetime.fromisoformat(first["time"])).total_seconds()
+    advanced = last.iteration - first.iteration
+    seconds = (datetime.fromisoformat(last.time) - datetime.fromisoformat(first.time)).total_seconds()
     whole = run.rounds * run.iterations
     return seconds / advanced * whole * (1 - run.share) if advanced > 0 else None
 

@@ -45,7 +45,7 @@ class ServedModel:
 
     def predict(self, scan: Path) -> Prediction:
         """Predict a scan by the round that is current now: after a rollback, the one rolled back to."""
-        if int(self.learner.store.read()["current"]) != self.opened.round:
+        if self.learner.store.read().current != self.opened.round:
             self.learner = Learner(self.folder)
             self.opened = self._open()
         return self.opened.predictor.predict(read_volume(scan))

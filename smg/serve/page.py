@@ -67,19 +67,21 @@ def _rounds(model: ServedModel) -> list[RoundRow] | str:
 
 
 def _row(one: Round, past: History) -> RoundRow:
-    at = (e["when"][:16] for e in past.journal if e.get("round") == one.number and e["event"] in ("learned", "held"))
+    number, site = one.entry.round, one.entry.site
+    at = (line.when[:16] for line in past.journal() if line.round == number and line.event in ("learned", "held"))
     when = next(at, "–").replace("T", " ")
-    words = [("current", one.number == past.current), ("damaged", bool(one.fault))]
+    words = [("current", number == past.current), ("damaged", bool(one.fault))]
     if one.record is None:
-        return RoundRow(one.number, one.site, when, "–", "–", "–", ", ".join(word for word, so in words if so))
-    words.insert(0, ("held", past.held(one.record) and one.number != past.current))
-    scores = [row["classes"][first_class(one.record)]["dsc"] for row in one.record["test"]]
+        return RoundRow(number, site, when, "–", "–", "–", ", ".join(word for word, so in words if so))
+    words.insert(0, ("held", past.held(number) and number != past.current))
+    name = first_class(one.record.config.tree())
+    scores = [dsc for row in one.record.test if (dsc := row.classes[name]["dsc"]) is not None]
     return RoundRow(
-        one.number,
-        one.site,
+        number,
+        site,
         when,
-        one.record["config"]["method"],
-        str(one.record["subjects"]["train"]),
+        one.record.config.method,
+        str(one.record.subjects.train),
         METRICS["dsc"].text(statistics.fmean(scores) if scores else None, missing="–"),
         ", ".join(word for word, so in words if so),
     )

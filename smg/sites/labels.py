@@ -110,9 +110,9 @@ class Labels(BaseModel):
         return [float(v) for v in values if not (v >= 0 and v == np.floor(v))]
 
 
-def first_class(record: Mapping[str, Any]) -> str:
-    """Return the first class of a run's or a round's record, which is the class that tables show."""
-    return Labels.model_validate(record.get("config", {}).get("preparation", {}).get("labels")).names[0]
+def first_class(settings: Mapping[str, Any]) -> str:
+    """Return the first class of a run's or a round's settings, which is the class that tables show."""
+    return Labels.model_validate((settings.get("preparation") or {}).get("labels")).names[0]
 
 
 def _values(words: str) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ def test_learn(desk: Path) -> None:
     assert json.loads(result.stdout)["site"] == "B"  # once
     assert result.stderr.count("preparing B 4/4") == 1
     assert is_like(desk / "two", desk / "one", 2)
-    assert [event["event"] for event in Learner(desk / "two").store.journal()] == ["created", "learned", "learned"]
+    assert [event.event for event in Learner(desk / "two").store.journal()] == ["created", "learned", "learned"]
 
 
 def test_run(desk: Path) -> None:

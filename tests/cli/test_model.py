@@ -173,7 +173,7 @@ def test_a_damaged_round_hides_no_other(folder: Path) -> None:
     assert "round 1 is damaged: model/rounds/001/weights.safetensors: cut short or altered" in history.stdout
     shutil.rmtree(folder / "model/rounds/001")
     rounds = json.loads(smg("history", "model", "--json", cwd=folder).stdout)["rounds"]
-    missing = "model/rounds/001/round.json: missing or damaged; restore it from a backup"
+    missing = "model/rounds/001/round.json: No such file or directory; restore it from a backup"
     assert [one["damaged"] for one in rounds] == [missing, None]
     assert rounds[0]["site"] == "A"
     assert "damaged" in smg("history", "model", cwd=folder).stdout

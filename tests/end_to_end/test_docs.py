@@ -30,11 +30,11 @@ def test_every_command_line(page: Path, desk: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    told = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-    assert sorted(next(iter(entry.values())) for entry in told) == [page.name for page in PAGES]
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    assert sorted(next(iter(entry.values())) for entry in nav) == [page.name for page in PAGES]
 
 
-def test_every_setting_is_told_of() -> None:
+def test_every_setting_is_documented() -> None:
     page = (ROOT / "docs/settings.md").read_text()
     rows = [f"| `{k}` | {d if d == '-' else f'`{d}`'} | {meaning} |" for k, d, meaning in all_settings()]
     assert [line for line in page.splitlines() if line.startswith("| `")] == rows
@@ -85,7 +85,7 @@ def test_the_page_on_privacy_repeats_what_each_method_says_it_holds() -> None:
             assert f"- `{name}`: {method.keeps_of_patients}." in page
 
 
-def test_every_method_policy_and_configuration_is_told_of() -> None:
+def test_every_method_policy_and_configuration_is_documented() -> None:
     methods = (ROOT / "docs/methods.md").read_text()
     for name, method in METHODS.items():
         if method.__module__.startswith("smg."):

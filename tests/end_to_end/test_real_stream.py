@@ -36,7 +36,7 @@ def test_the_measures_are_in_the_region_of_trials_by_hand(
     backward_transfer: tuple[float, float],
     forward_measure: tuple[float, float],
 ) -> None:
-    told = run(real_data, tmp_path / "run", method)["measures"]["dsc"]
-    assert backward_measure[0] < told["BM"] < backward_measure[1]
-    assert backward_transfer[0] < told["BT"] < backward_transfer[1]
-    assert forward_measure[0] < told["FM"] < forward_measure[1]
+    dsc = run(real_data, tmp_path / "run", method)["measures"]["dsc"]
+    assert backward_measure[0] < dsc["BM"] < backward_measure[1]
+    assert backward_transfer[0] < dsc["BT"] < backward_transfer[1]
+    assert forward_measure[0] < dsc["FM"] < forward_measure[1]

@@ -11,9 +11,9 @@ from tests.cli.commands import smg
 def test_the_real_sites_are_sound(real_data: Path) -> None:
     result = smg("sites", "check", real_data, "--json")
     assert result.returncode == 0
-    told = json.loads(result.stdout)
-    assert told["faults"] == []
-    assert {name: (site["subjects"], site["foreground_slices"]) for name, site in told["sites"].items()} == {
+    checked = json.loads(result.stdout)
+    assert checked["faults"] == []
+    assert {name: (site["subjects"], site["foreground_slices"]) for name, site in checked["sites"].items()} == {
         "RUNMC": (30, 422),
         "HCRUDB": (19, 468),
         "UCL": (13, 175),

@@ -12,9 +12,11 @@ import pytest
 
 from experiments import claims, evidence, explanations
 from experiments.spikes import spikes
+from smg.learner.config import LearnerConfig
+from smg.learner.results import write_results
 from smg.report.paired import interval
 from smg.report.runs import Run
-from tests.report.random_runs import run
+from tests.report.random_runs import as_results, changed, run
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,7 +96,7 @@ def test_what_goes_beyond_is_better_by_both_measures_on_both_streams(tmp_path: P
         folder.mkdir(parents=True)
         rows = [{"site": "F", "subject": str(n), "classes": {"foreground": {"dsc": dsc + n / 100}}} for n in range(5)]
         (folder / "unseen.json").write_text(json.dumps(rows))
-        return replace(made, folder=folder, results=made.results | {"method": "jm"})
+        return replace(changed(made, method="jm"), folder=folder)
 
     rng = np.random.default_rng(0)
     runs = [unseen(made, 0.5) for made in bench(rng, 0.0)]
@@ -133,7 +135,7 @@ def test_a_comparisons_number_is_what_it_says() -> None:
         return mean(list(comparison.by_seed(runs, metric).values()))  # type: ignore[attr-defined]
 
     def of(name: str, which: str) -> float:
-        return float(np.mean([r.results["measures"]["dsc"][which] for r in runs if r.name == name]))
+        return float(np.mean([r.results.measures["dsc"][which] for r in runs if r.name == name]))
 
     for which in ("BM", "BT", "FT"):  # FM is another file's
         (ahead,) = claims.over(["sga"], ["jm"], which)
@@ -142,8 +144,8 @@ def test_a_comparisons_number_is_what_it_says() -> None:
     assert found(claims.Comparison("jm", claims.measure("BT"), falls=True)) == pytest.approx(-of("jm", "BT"))
 
     def after(one: Run, round: str, site: str) -> float:
-        rows = one.results["subjects"]
-        here = [r["classes"]["foreground"]["dsc"] for r in rows if r["round"] == round and r["site"] == site]
+        rows = one.results.subjects
+        here = [r.classes["foreground"]["dsc"] for r in rows if r.round == round and r.site == site]
         return float(np.mean(here))
 
     jms = [r for r in runs if r.name == "jm"]
@@ -160,7 +162,7 @@ def test_fm_is_over_every_unseen_subject_that_has_a_value(tmp_path: Path) -> Non
         {"site": "F", "subject": case, "classes": {"foreground": {"dsc": v}}} for case, v in [("a", 0.5), ("b", None)]
     ]
     (tmp_path / "unseen.json").write_text(json.dumps(rows))
-    assert claims.measure("FM").values(Run(tmp_path, {}), "dsc") == {"F": {"a": 0.5}}
+    assert claims.measure("FM").values(Run(tmp_path, as_results()), "dsc") == {"F": {"a": 0.5}}
 
 
 def test_a_lead_is_measured_again_with_one_thing_made_otherwise(tmp_path: Path) -> None:
@@ -172,8 +174,8 @@ def test_a_lead_is_measured_again_with_one_thing_made_otherwise(tmp_path: Path) 
         folder.mkdir(parents=True)
         rows = [{"site": "F", "subject": str(n), "classes": {"foreground": {"dsc": dsc}}} for n in range(3)]
         (folder / "unseen.json").write_text(json.dumps(rows))
-        (folder / "results.json").write_text(json.dumps(made.results | {"method": name}))
-        return 100 * float(made.results["measures"]["dsc"]["BM"])
+        write_results(folder, made.results)
+        return 100 * float(made.results.measures["dsc"]["BM"] or 0)
 
     bm = {
         (bench, name, seed): publish(bench, name, seed, dsc)
@@ -198,13 +200,14 @@ def test_a_lead_is_measured_again_with_one_thing_made_otherwise(tmp_path: Path) 
 
 def test_a_spike_is_a_replay_loss_of_ten_times_the_usual_in_a_rounds_second_half(tmp_path: Path) -> None:
     rounds = {1: None, 2: [9.0, 0.1, 0.1, 0.1, 0.3, 3.0], 3: [0.1, 0.1, 0.1, 5.0, 0.1, 0.1]}
-    events: list[dict[str, object]] = [{"event": "begin"}]
+    events: list[dict[str, object]] = []
     for number, losses in rounds.items():
         for place, loss in enumerate(losses or [0.1] * 6):
             both = {"incoming": 1.0} | ({"replay": loss} if losses else {})  # the first round has none
-            events.append({"event": "step", "round": number, "iteration": 1 + place, "losses": both})
+            at = {"event": "step", "round": number, "site": "A", "iteration": 1 + place}
+            events.append(at | {"losses": both})
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    found = list(spikes(Run(tmp_path, {"config": {"iterations": 4}})))
+    found = list(spikes(Run(tmp_path, as_results(config=LearnerConfig(iterations=4).model_dump(mode="json")))))
     assert found == [[False, False, False, True], [False, True, False, False]]
 
 
@@ -215,9 +218,9 @@ def test_the_published_pages_say_what_the_runs_do() -> None:
 
 def test_a_run_without_a_value_spoils_no_other_number() -> None:
     runs = bench(np.random.default_rng(1), 0.0)
-    for row in next(r for r in runs if r.name == "gem" and r.seed == 1).results["subjects"]:
-        if row["site"] == "F":
-            row["classes"]["foreground"]["asd"] = None
+    for row in next(r for r in runs if r.name == "gem" and r.seed == 1).results.subjects:
+        if row.site == "F":
+            row.classes["foreground"]["asd"] = None
     pairs = [("A-first", one) for one in claims.over(["sga"], ["jm"], "FT")]
     found = claims.find(pairs, runs, "asd", {})
     assert np.isfinite([found.low, found.high]).all()

@@ -15,11 +15,14 @@ import pytest
 from experiments import nnunet
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
+from smg.learner.events import Begin, Evaluation, StepReport
+from smg.learner.results import StreamRecord
 from smg.report.runs import Run
 from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.learner.streams import tiny_stream, write_sites
+from tests.report.random_runs import changed
 
 
 @pytest.fixture(scope="module")
@@ -94,24 +97,21 @@ def test_a_smaller_plan_is_one_that_a_network_can_be_built_of(planned: dict[str,
 
 
 def test_the_budget_is_the_time_between_steps_of_the_streams_rounds(run: Run) -> None:
-    def step(round: int, iteration: int, second: float) -> dict[str, Any]:
-        return {
-            "event": "step",
-            "round": round,
-            "iteration": iteration,
-            "time": f"2026-01-01T00:00:{second:06.3f}+00:00",
-        }
+    def step(round: int, iteration: int, second: float) -> StepReport:
+        time = f"2026-01-01T00:00:{second:06.3f}+00:00"
+        return StepReport(round=round, site="A", iteration=iteration, time=time, losses={}, cosines={})
 
-    begin = {"event": "begin", "time": "2026-01-01T00:00:00.000+00:00"}
+    stream = StreamRecord(order=("A", "B"), unseen="C")
+    begin = Begin(rounds=("A", "B", "C"), iterations=4, method="jm", stream=stream, seed=0)
     events = [
         *(begin, step(1, 1, 2), step(1, 3, 4.5)),  # 2.5 s; then it is stopped
         *(begin, step(1, 3, 20), step(1, 4, 21)),  # 1 s
-        {"event": "evaluation", "round": 1, "time": "2026-01-01T00:00:30.000+00:00"},
+        Evaluation(round=1, site="A", means={}, time="2026-01-01T00:00:30.000+00:00"),
         *(step(2, 1, 31), step(2, 4, 34)),  # 3 s
         *(step(3, 1, 40), step(3, 4, 50)),  # of the held-out site
     ]
     threads = 2
-    on_two = Run(run.folder, run.results | {"versions": {"threads": threads}})
+    on_two = changed(run, versions={"threads": threads})
     assert nnunet.seconds_trained(on_two, events) == pytest.approx(threads * 6.5)
     with pytest.raises(SmgError, match="give --seconds"):
         nnunet.seconds_trained(run, [begin])
@@ -150,7 +150,7 @@ class Draws:
 
 
 def test_masks_are_measured_on_the_scans_own_grid_with_our_largest_component(run: Run, data: Path) -> None:
-    config = LearnerConfig.model_validate(run.results["config"])
+    config = LearnerConfig.model_validate(run.results.config.tree())
     subject = find_sites(data)["A"].subjects[0]
     truth = read_volume(subject.mask).array.astype(np.uint8)
     speck = truth.copy()

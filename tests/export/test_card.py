@@ -7,13 +7,13 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from smg.export.card import card
 from smg.export.release import release
 from smg.learner.learner import Learner
+from smg.learner.records import RoundRecord
 from smg.learner.stream import Stream
 from tests.cli.commands import TINY, smg
 from tests.conftest import write_site
@@ -36,8 +36,8 @@ def row_of(text: str, site: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def mean(record: dict[str, Any]) -> str:
-    values = [row["classes"]["foreground"]["dsc"] for row in record["test"]]
+def mean(record: RoundRecord) -> str:
+    values = [row.classes["foreground"]["dsc"] for row in record.test]
     return f"{100 * sum(values) / len(values):.1f}"
 
 
@@ -46,13 +46,13 @@ def test_the_card_says_what_was_learned_and_how_well(folder: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     text, learner = result.stdout, Learner(folder / "model")
     first, second = (learner.store.read_round(number) for number in (1, 2))
-    kept = f"{100 * second['earlier']['A']['after']:.1f} (replay)"
-    counts = [[str(one["subjects"]["train"]), str(one["subjects"]["test"])] for one in (first, second)]
+    kept = f"{100 * second.earlier['A'].after:.1f} (replay)"
+    counts = [[str(one.subjects.train), str(one.subjects.test)] for one in (first, second)]
     assert row_of(text, "A") == ["A", "1", *counts[0], mean(first), kept]
     assert row_of(text, "B") == ["B", "2", *counts[1], mean(second), mean(second)]
     assert "Not measured with these weights" in text
     assert "**Not a medical device**" in text
-    assert second["files"]["weights.safetensors"] in text
+    assert second.files["weights.safetensors"] in text
     assert f"distance over {learner.predictor().familiar.threshold:.2f}" in text
     assert f"(there were {learner.predictor().familiar.validated})" in text
     for fact in (
@@ -69,7 +69,7 @@ def test_an_earlier_round_has_its_own_card(folder: Path) -> None:
     assert text.startswith("# model, round 1\n")
     assert "| B |" not in text
     record = Learner(folder / "model").store.read_round(1)
-    assert record["files"]["weights.safetensors"] in text
+    assert record.files["weights.safetensors"] in text
     assert row_of(text, "A")[-1] == mean(record)
 
 
@@ -77,7 +77,7 @@ def test_the_model_of_a_run_knows_every_sites_numbers(tmp_path: Path) -> None:
     stream: Stream = tiny_stream(write_sites(tmp_path / "sites"))
     results = stream.run(tmp_path / "run")
     text = card(release(tmp_path / "run" / "model", 2))
-    matrix = results["matrix"]["dsc"]["B"]
+    matrix = results.matrix["dsc"]["B"]
     assert row_of(text, "A")[-1] == f"{100 * matrix['A']:.1f}"
     assert row_of(text, "C") == ["C", f"{100 * matrix['C']:.1f}"]  # held out, and not yet learned
     last = card(release(tmp_path / "run" / "model"))
@@ -105,7 +105,7 @@ def test_two_classes_each_have_their_number(tmp_path: Path) -> None:
     assert re.search(r"\| gland \d+\.\d, tumour \d+\.\d \|", smg("card", "model", cwd=tmp_path).stdout)
 
 
-def test_the_path_of_a_method_of_ones_own_is_not_told(tmp_path: Path) -> None:
+def test_the_path_of_a_method_of_ones_own_is_not_shown(tmp_path: Path) -> None:
     write_site(tmp_path / "A")
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "mine.py").write_text(
@@ -129,7 +129,7 @@ def test_an_export_as_it_is_typed(folder: Path) -> None:
     shown = smg("card", "model", "--round", "1", cwd=folder).stdout
     assert [line for line in readme.splitlines() if "| models/" not in line] == shown.splitlines()
     record = Learner(folder / "model").store.read_round(1)
-    sha256 = record["files"]["weights.safetensors"]
+    sha256 = record.files["weights.safetensors"]
     assert f"| models/model.safetensors, sha256 | `{sha256}` |" in readme  # the same file, byte for byte
     assert list(json.loads((folder / "new" / "out" / "preparation.json").read_text()))[:3] == [
         "format", "channels", "orientation",

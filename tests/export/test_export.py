@@ -280,16 +280,16 @@ def test_nothing_of_a_patient_is_in_an_export(made: Made, tmp_path: Path) -> Non
     secrets: set[bytes] = {b"Case0", b"plain/", str(made.folder).encode(), str(Path.home()).encode()}
     for number in (1, 2):
         record = learner.store.read_round(number)
-        aliases = [name for part in record["parts"].values() for name in part]
+        aliases = [name for _, names in record.parts for name in names]
         assert len(aliases) > 3
-        assert record["selection"]["chosen"]
-        secrets |= {word.encode() for word in (*aliases, *record["selection"]["candidates"], *record["scans"])}
-        secrets |= {row["subject"].encode() for row in record["test"]}
-        secrets |= {record["files"][name].encode() for name in KEPT}
+        assert record.selection.chosen
+        secrets |= {word.encode() for word in (*aliases, *record.selection.candidates, *record.scans)}
+        secrets |= {row.subject.encode() for row in record.test}
+        secrets |= {record.files[name].encode() for name in KEPT}
         for numbers in (
-            *record["selection"]["features"],
-            record["familiar"]["spread"],
-            record["familiar"]["validation"],
+            *record.selection.features,
+            record.familiar.spread,
+            record.familiar.validation,
         ):
             secrets |= {repr(value).encode() for value in numbers if len(repr(value)) > 10}
             secrets |= {np.array(numbers, kind).tobytes() for kind in (np.float32, np.float64)}

@@ -69,15 +69,15 @@ def test_a_stream_over_hospitals_is_the_centralised_one(tmp_path: Path, method: 
     for name in NAMES:
         far, near = land.learn(name), central.learn(land.sites[name], unguarded=True)
         central = Learner(tmp_path / "central")
-        assert far["selection"]["chosen"] == near["selection"]["chosen"]
-        assert far["selection"]["V"] == pytest.approx(near["selection"]["V"], abs=1e-4)
-        for site, one in near["earlier"].items():
-            assert far["earlier"][site] == pytest.approx(one, abs=1e-3)
-        assert [j["subjects"] for j in far["guard"]["sites"].values()] == [1] * (far["round"] - 1)
-        for site, one in near["guard"]["sites"].items():
-            assert far["guard"]["sites"][site]["after"] == pytest.approx(one["after"], abs=1e-3)
-        assert far["familiar"]["spread"] == pytest.approx(near["familiar"]["spread"], rel=1e-3)
-        assert [row["losses"] for row in far["log"]] == [pytest.approx(row["losses"], rel=1e-3) for row in near["log"]]
+        assert far.selection.chosen == near.selection.chosen
+        assert pytest.approx(near.selection.V, abs=1e-4) == far.selection.V
+        for site, one in near.earlier.items():
+            assert far.earlier[site].model_dump() == pytest.approx(one.model_dump(), abs=1e-3)
+        assert [j.subjects for j in far.guard.sites.values()] == [1] * (far.round - 1)
+        for site, one in near.guard.sites.items():
+            assert far.guard.sites[site].after == pytest.approx(one.after, abs=1e-3)
+        assert far.familiar.spread == pytest.approx(near.familiar.spread, rel=1e-3)
+        assert [row.losses for row in far.log] == [pytest.approx(row.losses, rel=1e-3) for row in near.log]
     for name in NAMES:  # everybody has every version, and exemplars and sentinels of its own site alone
         own = Learner(tmp_path / name / "model")
         assert own.current == 3

@@ -13,6 +13,7 @@ from typing import Any
 import smg.learner.round
 from smg.gradients.oracle import Oracle
 from smg.learner.config import LearnerConfig
+from smg.learner.records import CheckpointFacts
 from smg.learner.store import Store
 from smg.learner.stream import Stream
 from smg.sites.layouts import find_sites
@@ -57,9 +58,28 @@ def _timeless(path: Path) -> bytes:
     return json.dumps(held).encode()
 
 
-def told(model: Path) -> list[tuple[str, int]]:
-    """What a model's journal says of its rounds, but for when."""
-    return [(line["event"], line["round"]) for line in Store(model).journal() if "round" in line]
+def noted(model: Path) -> list[tuple[str, int]]:
+    """Return the events and rounds in a model's journal."""
+    return [(line.event, line.round) for line in Store(model).journal() if line.round is not None]
+
+
+def at_checkpoint(site: str, number: int, iteration: int) -> CheckpointFacts:
+    """Return the facts of a checkpoint that an older version wrote, which did not say what it was made from."""
+    return CheckpointFacts(
+        site=site,
+        round=number,
+        iteration=iteration,
+        iterations=None,
+        parent=None,
+        versions={},
+        key=None,
+        curve=(),
+        log=(),
+        begun=False,
+        selected=False,
+        ended=False,
+        seconds=0.0,
+    )
 
 
 class Moments:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smg.learner.events import Standing, appending, read_events, standing
+from smg.learner.events import End, Standing, appending, read_events, standing
 from tests.learner.streams import tiny_stream, write_sites
 
 
@@ -16,15 +16,15 @@ def test_a_run_tells_every_step_and_every_evaluation(tmp_path: Path) -> None:
     stream = tiny_stream(write_sites(tmp_path / "sites"), method="sga+c")
     stream.listeners = [heard.append]
     results = stream.run(tmp_path / "run")
-    told = list(read_events(tmp_path / "run"))
-    assert [{k: v for k, v in event.items() if k != "time"} for event in told] == json.loads(json.dumps(heard))
-    rounds = [*["step"] * 4, "evaluation"] * 3  # of four iterations each, every one told
-    assert [event["event"] for event in told] == ["begin", *rounds, "end"]
-    assert told[0]["rounds"] == ["A", "B", "C"]
-    assert told[7]["round"] == 2
-    assert set(told[7]["cosines"]) == {"cos_incoming_replay", "cos_train_test"}
-    assert told[5]["dsc"] == results["matrix"]["dsc"]["A"]
-    assert told[-1]["measures"] == results["measures"]
+    events = list(read_events(tmp_path / "run"))
+    assert [event.model_copy(update={"time": ""}) for event in events] == heard
+    rounds = [*["step"] * 4, "evaluation"] * 3  # of four iterations each, every one logged
+    assert [event.event for event in events] == ["begin", *rounds, "end"]
+    assert events[0].rounds == ("A", "B", "C")
+    assert events[7].round == 2
+    assert set(events[7].cosines) == {"cos_incoming_replay", "cos_train_test"}
+    assert events[5].means["dsc"] == results.matrix["dsc"]["A"]
+    assert events[-1].measures == results.measures
 
 
 def test_where_a_run_stands(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_where_a_run_stands(tmp_path: Path) -> None:
     lines = [{"event": "begin"}, {"event": "step", "round": 2, "site": "B", "iteration": 5}]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)) + '\n{"event": "st')  # cut short by a kill
     assert standing(tmp_path, 3, 10) == Standing(2, "B", 5, pytest.approx(0.5))
-    appending(tmp_path)({"event": "end"})
+    appending(tmp_path)(End(measures={}))
     assert standing(tmp_path, 3, 10).share == 1.0
 
 
@@ -46,4 +46,4 @@ def test_tensorboard_files_hold_the_same_numbers(tmp_path: Path) -> None:
     found = loading.EventAccumulator(str(tmp_path / "tb"))
     found.Reload()
     assert [event.step for event in found.Scalars("losses/incoming")] == list(range(1, 13))
-    assert found.Scalars("dsc/A")[-1].value == pytest.approx(results["matrix"]["dsc"]["C"]["A"], rel=1e-6)
+    assert found.Scalars("dsc/A")[-1].value == pytest.approx(results.matrix["dsc"]["C"]["A"], rel=1e-6)

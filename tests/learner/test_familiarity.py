@@ -14,6 +14,7 @@ import torch
 from smg.learner.config import LearnerConfig
 from smg.learner.familiarity import Familiar, nearest, threshold_of
 from smg.learner.learner import Learner
+from smg.learner.records import FamiliarRecord
 from smg.prepare.site import prepare_site
 from smg.replay.features import subject_moments
 from smg.sites.site import Site
@@ -86,10 +87,11 @@ def test_a_new_subject_is_marked_no_more_often_than_promised() -> None:
 
 def test_marked_and_unmarked() -> None:
     records = [
-        {"site": "A", "familiar": Familiar.of({"A": TWO["A"]}).as_json([0.4, 1.1])},
-        {"site": "B", "familiar": Familiar.of(TWO).as_json([0.8])},
+        ("A", Familiar.of({"A": TWO["A"]}).as_record([0.4, 1.1])),
+        ("B", Familiar.of(TWO).as_record([0.8])),
     ]
-    known = Familiar.read(json.loads(json.dumps(records)))
+    read = [(site, FamiliarRecord.model_validate_json(record.model_dump_json())) for site, record in records]
+    known = Familiar.read(read)
     assert (known.threshold, known.validated) == (1.1, 3)  # over all rounds
     for scan, marked in ((torch.tensor([2.0, 10.0]), False), (torch.tensor([0.0, 10.0]), False),
                          (torch.tensor([9.0, 10.0]), True)):  # fmt: skip
@@ -111,17 +113,17 @@ def test_what_cannot_be_measured_has_no_distance() -> None:
 def test_a_round_measures_every_site_with_its_own_network(data: Path, tmp_path: Path) -> None:
     made = taught(data, tmp_path / "model")
     network, options = made.network(), made.config.preparation
-    record = made.store.read_round(2)["familiar"]
+    record = made.store.read_round(2).familiar
     site = Site.find(data, "B")
     split, prepared = split_site(site, made.config.seed), prepare_site(site, options)
     train = subject_moments(network, [p for p in prepared if p.subject.case in split["train"]], options).double()
-    torch.testing.assert_close(torch.tensor(record["sites"]["B"]["mean"], dtype=torch.float64), train.mean(dim=0))
+    torch.testing.assert_close(torch.tensor(record.sites["B"].mean, dtype=torch.float64), train.mean(dim=0))
     kept = subject_moments(network, made.replay()["A"], options).double()
-    torch.testing.assert_close(torch.tensor(record["sites"]["A"]["mean"], dtype=torch.float64), kept.mean(dim=0))
+    torch.testing.assert_close(torch.tensor(record.sites["A"].mean, dtype=torch.float64), kept.mean(dim=0))
     validation = subject_moments(network, [p for p in prepared if p.subject.case in split["validation"]], options)
     known = Familiar.of({"A": kept, "B": train})
-    assert record["validation"] == pytest.approx([known.distance(m, "B") for m in validation])
-    every = [d for number in (1, 2) for d in made.store.read_round(number)["familiar"]["validation"]]
+    assert record.validation == pytest.approx([known.distance(m, "B") for m in validation])
+    every = [d for number in (1, 2) for d in made.store.read_round(number).familiar.validation]
     assert made.predictor().familiar.threshold == max(every)
 
 
@@ -129,13 +131,13 @@ def test_a_prediction_tells_them(data: Path, tmp_path: Path) -> None:
     made = taught(data, tmp_path / "model")
     site = Site.find(data, "A")
     scan = read_volume(site.subjects[0].image)
-    told = made.predict(scan)
+    predicted = made.predict(scan)
     (prepared,) = prepare_site(site.keep({site.subjects[0].case}), made.config.preparation)
     (moments,) = subject_moments(made.network(), [prepared], made.config.preparation)
-    assert told.distances == pytest.approx(made.predictor().familiar.distances(moments), rel=1e-4)
-    assert told.nearest == min(told.distances, key=lambda s: told.distances[s] or math.inf)
+    assert predicted.distances == pytest.approx(made.predictor().familiar.distances(moments), rel=1e-4)
+    assert predicted.nearest == min(predicted.distances, key=lambda s: predicted.distances[s] or math.inf)
     i, j, k = scan.spacing
-    assert told.millilitres == pytest.approx(np.count_nonzero(told.mask.array) * i * j * k / 1000)
+    assert predicted.millilitres == pytest.approx(np.count_nonzero(predicted.mask.array) * i * j * k / 1000)
     far = np.zeros_like(scan.array)
     far[:, ::2, ::2] = 100  # nothing that any site has shown
     assert made.predict(Volume(far, scan.affine)).unlike is True
@@ -147,10 +149,10 @@ def test_of_a_site_whose_exemplars_are_gone_the_next_round_knows_nothing(data: P
     made.drop("A")
     assert made.predict(scan).distances["A"] is not None  # this round's network has seen them
     made.learn(Site.find(data, "C"), unguarded=True)  # of A, nothing is left to judge by
-    told = made.predict(scan)
-    assert list(told.distances) == ["A", "B", "C"]
-    assert told.distances["A"] is None
-    assert told.distances["B"] is not None
+    predicted = made.predict(scan)
+    assert list(predicted.distances) == ["A", "B", "C"]
+    assert predicted.distances["A"] is None
+    assert predicted.distances["B"] is not None
     made.learn(Site.find(data, "A"), again=True, unguarded=True)
     assert None not in made.predict(scan).distances.values()
 
@@ -158,9 +160,9 @@ def test_of_a_site_whose_exemplars_are_gone_the_next_round_knows_nothing(data: P
 @pytest.mark.parametrize("method", ["finetune", "per-site"])
 def test_a_method_that_keeps_nothing_knows_its_newest_site_alone(method: str, data: Path, tmp_path: Path) -> None:
     made = taught(data, tmp_path / "model", method=method)
-    told = made.predict(read_volume(Site.find(data, "A").subjects[0].image))
-    assert told.distances["A"] is None
-    assert told.nearest == "B"
+    predicted = made.predict(read_volume(Site.find(data, "A").subjects[0].image))
+    assert predicted.distances["A"] is None
+    assert predicted.nearest == "B"
 
 
 def test_a_record_of_an_older_version_opens_and_predicts(data: Path, tmp_path: Path) -> None:
@@ -170,12 +172,12 @@ def test_a_record_of_an_older_version_opens_and_predicts(data: Path, tmp_path: P
     for number in (1, 2):
         path = made.store.round_folder(number) / "round.json"
         record = json.loads(path.read_text())
-        del record["familiar"]
+        del record["familiar"], record["format"]
         path.write_text(json.dumps(record))
     old = Learner(tmp_path / "model")
-    told = old.predict(scan)
-    assert np.array_equal(told.mask.array, mask.array)
-    assert (told.distances, told.nearest, told.unlike) == ({"A": None, "B": None}, None, None)
+    predicted = old.predict(scan)
+    assert np.array_equal(predicted.mask.array, mask.array)
+    assert (predicted.distances, predicted.nearest, predicted.unlike) == ({"A": None, "B": None}, None, None)
     old.learn(Site.find(data, "C"))
     assert None not in old.predict(scan).distances.values()
     assert old.predict(scan).unlike is None  # one validation subject sets no threshold

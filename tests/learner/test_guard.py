@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -83,10 +82,10 @@ def test_each_reason_names_the_site_and_the_points() -> None:
 
 def test_the_best_of_each_sentinel_over_rounds() -> None:
     records = [
-        {"sentinels": {"A": {"x": 0.7}}},
-        {"sentinels": {"A": {"x": 0.9}, "B": {"y": 0.5}}},
+        {"A": {"x": 0.7}},
+        {"A": {"x": 0.9}, "B": {"y": 0.5}},
         {},
-        {"sentinels": {"A": {"x": 0.8}}},
+        {"A": {"x": 0.8}},
     ]
     assert best_so_far(records) == {"A": {"x": 0.9}, "B": {"y": 0.5}}
 
@@ -100,52 +99,52 @@ def test_a_sentinel_is_a_validation_subject_and_its_numbers_are_those_of_the_net
     model = learner(tmp_path / "model", data, "A", "B")
     records = [model.store.read_round(number) for number in (1, 2)]
     (kept,) = model.sentinels()["A"]
-    assert kept.subject.case in records[0]["parts"]["validation"]
-    assert kept.subject.case not in records[0]["selection"]["chosen"]
+    assert kept.subject.case in records[0].parts.validation
+    assert kept.subject.case not in records[0].selection.chosen
     case = next(s for s in Site.find(data, "A").subjects if alias(0, "A", s.case) == kept.subject.case).case
     (prepared,) = [p for p in prepare_site(Site.find(data, "A"), model.config.preparation) if p.subject.case == case]
     assert torch.equal(prepared.images, kept.images)
     before, after = (prepared_dice(model.network(n), prepared, model.config.preparation) for n in (1, 2))
-    judged = Judged.model_validate(records[1]["guard"]["sites"]["A"])
+    judged = Judged.model_validate(records[1].guard.sites["A"])
     assert (judged.before, judged.after) == (pytest.approx(before), pytest.approx(after))
     assert judged.fall == pytest.approx(before - after)
-    assert records[1]["sentinels"]["A"] == {kept.subject.case: pytest.approx(after)}
-    assert records[0]["sentinels"]["A"] == {kept.subject.case: pytest.approx(before)}
+    assert records[1].sentinels["A"] == {kept.subject.case: pytest.approx(after)}
+    assert records[0].sentinels["A"] == {kept.subject.case: pytest.approx(before)}
 
 
 def test_where_nothing_is_kept_a_round_is_held_unless_it_is_unguarded(data: Path, tmp_path: Path) -> None:
     model = learner(tmp_path / "model", data, "A", guard={"subjects": 0, "tolerance": 100})
     assert model.sentinels() == {}
     record = model.learn(Site.find(data, "B"))
-    assert record["held"]
-    assert "not measured" in record["guard"]["reasons"][0]
-    assert not model.learn(Site.find(data, "B"), unguarded=True)["held"]
+    assert record.held
+    assert "not measured" in record.guard.reasons[0]
+    assert not model.learn(Site.find(data, "B"), unguarded=True).held
     assert model.sites == ["A", "B"]
 
 
 def test_held_out_scans_judge_in_place_of_sentinels_without_those_trained_on(data: Path, tmp_path: Path) -> None:
     model = learner(tmp_path / "model", data, "A", guard={"subjects": 0, "tolerance": 100})
-    trained = model.store.read_round(1)["subjects"]["train"]
+    trained = model.store.read_round(1).subjects.train
     record = model.learn(Site.find(data, "B"), held_out=find_sites(data))
-    judged = Judged.model_validate(record["guard"]["sites"]["A"])
+    judged = Judged.model_validate(record.guard.sites["A"])
     assert judged.evidence == "held-out scans"
     assert judged.subjects == len(Site.find(data, "A").subjects) - trained
-    assert not record["held"]
+    assert not record.held
 
 
 def test_fine_tuning_is_guarded_too(data: Path, tmp_path: Path) -> None:
     model = learner(tmp_path / "model", data, "A", method="finetune")
     record = model.learn(Site.find(data, "B"), tolerance=-100)
-    assert record["held"]
-    assert record["guard"]["sites"]["A"]["exemplars"] is None
-    assert record["guard"]["sites"]["A"]["subjects"] == 1
+    assert record.held
+    assert record.guard.sites["A"].exemplars is None
+    assert record.guard.sites["A"].subjects == 1
 
 
 def test_networks_of_their_own_cannot_be_harmed(data: Path, tmp_path: Path) -> None:
     model = learner(tmp_path / "model", data, "A", method="per-site")
     record = model.learn(Site.find(data, "B"), tolerance=-100)
-    assert not record["held"]
-    assert record["guard"]["sites"] == {}
+    assert not record.held
+    assert record.guard.sites == {}
 
 
 def test_dropping_a_site_removes_its_sentinels_and_the_next_round_says_so(data: Path, tmp_path: Path) -> None:
@@ -153,7 +152,7 @@ def test_dropping_a_site_removes_its_sentinels_and_the_next_round_says_so(data: 
     model.drop("A")
     assert model.sentinels() == {}
     fine_tuning = Learner(tmp_path / "model", LearnerConfig.model_validate(TINY | {"method": "finetune"}))
-    assert "not measured" in fine_tuning.learn(Site.find(data, "B"))["guard"]["reasons"][0]
+    assert "not measured" in fine_tuning.learn(Site.find(data, "B")).guard.reasons[0]
 
 
 def test_a_site_that_an_accepted_round_lost_is_not_known(data: Path, tmp_path: Path) -> None:
@@ -167,5 +166,5 @@ def test_a_site_that_an_accepted_round_lost_is_not_known(data: Path, tmp_path: P
 
 def test_nothing_of_a_sentinel_but_its_alias_is_in_a_record(data: Path, tmp_path: Path) -> None:
     model = learner(tmp_path / "model", data, "A", "B")
-    text = json.dumps(model.store.read_round(2))
+    text = model.store.read_round(2).model_dump_json()
     assert not any(subject.case in text for subject in Site.find(data, "A").subjects)

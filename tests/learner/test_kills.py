@@ -26,7 +26,7 @@ from smg.errors import SmgError
 from smg.learner.store import Store
 from smg.learner.stream import Stream
 from smg.methods import METHODS
-from tests.learner.streams import Moments, fingerprint, tiny_stream, told, write_sites
+from tests.learner.streams import Moments, fingerprint, noted, tiny_stream, write_sites
 
 FORK = multiprocessing.get_context("fork")  # torch is imported once, and not again by every victim
 
@@ -46,7 +46,7 @@ def _in_a_process(data: Path, folder: Path, changes: dict[str, object], kind: st
 
 def assert_alike(run: Path, other: Path) -> None:
     assert fingerprint(run) == fingerprint(other)
-    assert told(run / "model") == told(other / "model")
+    assert noted(run / "model") == noted(other / "model")
     assert not (run / "model" / "progress").exists()
 
 

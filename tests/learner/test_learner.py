@@ -26,6 +26,8 @@ from smg.evaluation.subjects import prepared_dice
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias
 from smg.learner.learner import Learner
+from smg.learner.records import Kept
+from smg.learner.results import StreamRecord
 from smg.learner.round import Stopped
 from smg.learner.store import Store
 from smg.networks.features import find_bottleneck
@@ -37,7 +39,7 @@ from smg.sites.site import Site
 from smg.sites.split import load_splits, split_site
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.conftest import write_site
-from tests.learner.streams import TINY, fingerprint, tiny_stream, told, write_sites
+from tests.learner.streams import TINY, at_checkpoint, fingerprint, noted, tiny_stream, write_sites
 from tests.toys import OPTIONS, subject
 
 
@@ -60,16 +62,16 @@ def taught(data: Path, tmp_path: Path) -> Learner:
 
 def test_a_round_leaves_its_record(taught: Learner) -> None:
     record = taught.store.read_round(2)
-    assert (record["round"], record["parent"], record["site"]) == (2, 1, "B")
-    assert record["subjects"] == {"train": 2, "validation": 1, "test": 1}
-    assert [point["iteration"] for point in record["curve"]] == [2, 4]
-    assert [entry["iteration"] for entry in record["log"]] == [1, 2, 3, 4]
-    assert set(record["log"][0]["cosines"]) == {"cos_incoming_replay", "cos_train_test"}
-    assert record["kept"] == {site: {"subjects": 2, "spectra": 0, "bytes": 2 * 6 * 16 * 16 * 5} for site in "AB"}
-    assert record["selection"]["policy"] == "comprehensive"
-    assert len(record["selection"]["R"]) == 2
-    assert set(record["earlier"]) == {"A"}
-    assert record["config"]["network"]["width"] == 4
+    assert (record.round, record.parent, record.site) == (2, 1, "B")
+    assert record.subjects.model_dump() == {"train": 2, "validation": 1, "test": 1}
+    assert [point.iteration for point in record.curve] == [2, 4]
+    assert [entry.iteration for entry in record.log] == [1, 2, 3, 4]
+    assert set(record.log[0].cosines) == {"cos_incoming_replay", "cos_train_test"}
+    assert record.kept == {site: Kept(subjects=2, bytes=2 * 6 * 16 * 16 * 5) for site in "AB"}
+    assert record.selection.policy == "comprehensive"
+    assert len(record.selection.R) == 2
+    assert set(record.earlier) == {"A"}
+    assert record.config.tree()["network"]["width"] == 4
     assert taught.sites == ["A", "B"]
     assert taught.current == 2
 
@@ -97,13 +99,13 @@ def test_after_a_round_the_sites_data_may_be_deleted(data: Path, tmp_path: Path)
 def test_a_learned_site_is_refused_unless_asked_for(taught: Learner, data: Path) -> None:
     with pytest.raises(SmgError, match=r"site B was learned before \(round 2\)"):
         taught.learn(Site.find(data, "B"))
-    assert taught.learn(Site.find(data, "B"), again=True)["round"] == 3
+    assert taught.learn(Site.find(data, "B"), again=True).round == 3
 
 
 def test_another_preparation_is_refused_unless_asked_for_and_another_network_always(taught: Learner) -> None:
     folder = taught.store.folder
     other = LearnerConfig.model_validate(TINY | {"preparation": {"size": 24}})
-    with pytest.raises(SmgError, match="scans were prepared otherwise before"):
+    with pytest.raises(SmgError, match="scans were prepared in another way before"):
         Learner(folder, other)
     assert Learner(folder, other, other_preparation=True).config.preparation.size == 24
     with pytest.raises(SmgError, match=r"the model's network cannot be changed \(width 4, not 5\)"):
@@ -118,8 +120,8 @@ def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Lear
     record = Learner(folder, other, other_preparation=True).learn(Site.find(data, "C"))
     opened = Learner(folder)
     assert (opened.config.preparation, opened.config.largest_component) == (other.preparation, False)
-    measured = [row.as_json()["classes"] for row in opened.evaluate(Site.find(data, "C"))]
-    assert measured == [row["classes"] for row in record["test"]]
+    measured = [row.metrics() for row in opened.evaluate(Site.find(data, "C"))]
+    assert measured == [row.classes for row in record.test]
     assert list(measured[0]) == ["gland"]
     masks = {}
     for number, options in ((2, taught.config), (3, other)):
@@ -134,7 +136,7 @@ def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Lear
     assert np.array_equal(opened.predict(scan).mask.array, masks[2])
     assert not np.array_equal(masks[2], masks[3])
     assert opened.config.preparation == taught.config.preparation  # and so would the next round be
-    assert opened.learn(Site.find(data, "C"))["config"]["preparation"]["normalise"] == "volume"
+    assert opened.learn(Site.find(data, "C")).config.tree()["preparation"]["normalise"] == "volume"
     smaller = other.model_copy(update={"preparation": Preparation(size=24)})
     with pytest.raises(SmgError, match=r"exemplars of A have 16 rows.*`smg replay drop"):
         Learner(folder, smaller, other_preparation=True).learn(Site.find(data, "C"), again=True)
@@ -143,7 +145,7 @@ def test_a_version_is_used_with_the_preparation_it_was_learned_with(taught: Lear
 def test_a_model_whose_current_round_is_damaged_can_be_rolled_back(taught: Learner) -> None:
     (taught.store.round_folder(2) / "round.json").write_text("{")
     opened = Learner(taught.store.folder)
-    with pytest.raises(SmgError, match="missing or damaged"):
+    with pytest.raises(SmgError, match=r"round.json: damaged \(not JSON\)"):
         opened.predict(Volume(np.random.default_rng(0).random((4, 16, 16)), np.eye(4)))
     opened.rollback(1)
     assert Learner(taught.store.folder).sites == ["A"]
@@ -153,7 +155,7 @@ def test_what_happened_since_a_model_was_opened_is_seen(taught: Learner, data: P
     """Exemplars learned by another process are dropped too; a model made by another is not overwritten."""
     Learner(taught.store.folder).learn(Site.find(data, "A"), again=True)
     assert taught.drop("A") == 4
-    assert [one["subjects"] for one in Learner(taught.store.folder).stored()] == [0, 2, 0]
+    assert [one.kept.subjects for one in Learner(taught.store.folder).stored()] == [0, 2, 0]
 
 
 def test_a_model_made_in_the_meantime_is_not_overwritten(
@@ -193,7 +195,7 @@ def test_a_scan_at_two_sites_is_not_tested_as_if_unseen(data: Path, tmp_path: Pa
     results = stream.run(tmp_path / "run")
     split = load_splits(tmp_path / "run" / "split.json")
     assert sorted(case for part in split["C"].values() for case in part) == ["Case00", "Case01", "Case03"]
-    assert results["measures"]["dsc"]["FM"] is not None
+    assert results.measures["dsc"]["FM"] is not None
 
 
 def test_a_scan_learned_at_another_site_is_not_learned_again_under_this_one(taught: Learner, data: Path) -> None:
@@ -208,8 +210,8 @@ def test_a_scan_learned_at_another_site_is_not_learned_again_under_this_one(taug
     with pytest.raises(SmgError, match=r"Other/again.nii.gz: the same scan was learned at site A; --leave-out"):
         taught.learn(Site.find(folder))
     assert fingerprint(taught.store.folder) == before
-    assert sum(taught.learn(Site.find(folder), leave_out=True)["subjects"].values()) == 4
-    assert taught.learn(Site.find(data, "A"), again=True)["round"] == 4  # at its own site, as often as one likes
+    assert sum(taught.learn(Site.find(folder), leave_out=True).subjects.model_dump().values()) == 4
+    assert taught.learn(Site.find(data, "A"), again=True).round == 4  # at its own site, as often as one likes
 
 
 def test_whoever_is_left_out_takes_no_place_in_a_part(tmp_path: Path) -> None:
@@ -224,7 +226,7 @@ def test_whoever_is_left_out_takes_no_place_in_a_part(tmp_path: Path) -> None:
     assert split["A"] == split_site(Site.find(sites, "A"), 0)  # where nobody is left out, nothing changes
 
 
-def test_a_part_without_any_subject_is_told_before_a_round(tmp_path: Path) -> None:
+def test_a_part_without_any_subject_is_reported_before_a_round(tmp_path: Path) -> None:
     for place, name in enumerate("ABC"):
         write_site(tmp_path / "sites" / name, 2, first_seed=10 * place)
     stream = tiny_stream(tmp_path / "sites")
@@ -241,7 +243,7 @@ def test_a_case_whose_name_is_no_text_is_learned_like_any_other(tmp_path: Path) 
             Path(os.fsdecode(os.fsencode(site) + b"/Mu\xf1oz" + suffix.encode() + b".nii.gz"))
         )
     made = learner(tmp_path / "model")
-    assert sum(made.learn(Site.find(site))["subjects"].values()) == 5
+    assert sum(made.learn(Site.find(site)).subjects.model_dump().values()) == 5
     assert len(made.evaluate(Site.find(site), "all")) == 5
 
 
@@ -273,8 +275,8 @@ def test_nan_stops_the_round_and_leaves_the_model(taught: Learner, data: Path, m
     before = fingerprint(taught.store.folder)
     diverging = TINY | {"optimiser": {"rate": 1e30}, "method": method}
     broken = Learner(taught.store.folder, LearnerConfig.model_validate(diverging))
-    told = r"round 3, iteration \d+, site C: the \w+ of the [\w ]+ batch is (nan|inf)"
-    with pytest.raises(SmgError, match=told) as error:
+    message = r"round 3, iteration \d+, site C: the \w+ of the [\w ]+ batch is (nan|inf)"
+    with pytest.raises(SmgError, match=message) as error:
         broken.learn(Site.find(data, "C"))
     assert "\n" not in str(error.value)
     assert fingerprint(taught.store.folder) == before
@@ -284,12 +286,12 @@ def test_nan_stops_the_round_and_leaves_the_model(taught: Learner, data: Path, m
 
 def test_a_round_that_harms_an_earlier_site_is_held_until_it_is_accepted(taught: Learner, data: Path) -> None:
     record = taught.learn(Site.find(data, "C"), tolerance=-100.0)  # less than nothing is always too much
-    assert record["held"]
+    assert record.held
     assert (taught.current, taught.sites) == (2, ["A", "B"])
-    assert taught.store.journal()[-1]["event"] == "held"
+    assert taught.store.journal()[-1].event == "held"
     taught.accept(3)
     assert taught.sites == ["A", "B", "C"]
-    assert not taught.learn(Site.find(data, "C"), again=True, tolerance=100.0)["held"]
+    assert not taught.learn(Site.find(data, "C"), again=True, tolerance=100.0).held
 
 
 def test_what_is_no_number_lets_no_round_pass(taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,41 +300,41 @@ def test_what_is_no_number_lets_no_round_pass(taught: Learner, data: Path, monke
         taught.learn(Site.find(data, "C"), tolerance=math.nan)
     assert fingerprint(taught.store.folder) == before
     monkeypatch.setattr("smg.learner.closing.prepared_dice", lambda *_: math.nan)
-    assert taught.learn(Site.find(data, "C"), tolerance=100.0)["held"]
+    assert taught.learn(Site.find(data, "C"), tolerance=100.0).held
 
 
 def test_rollback_and_going_on_from_there(taught: Learner, data: Path) -> None:
     taught.rollback(1)
     assert taught.sites == ["A"]
     record = taught.learn(Site.find(data, "C"))
-    assert (record["round"], record["parent"]) == (3, 1)
+    assert (record.round, record.parent) == (3, 1)
     assert taught.sites == ["A", "C"]
     assert set(taught.replay()) == {"A", "C"}
     taught.rollback(2)
     assert taught.sites == ["A", "B"]
     with pytest.raises(SmgError, match="no round 9; it has 1, 2, 3"):
         taught.rollback(9)
-    assert [event["event"] for event in taught.store.journal()].count("rolled back") == 2
+    assert [event.event for event in taught.store.journal()].count("rolled back") == 2
 
 
 def test_exemplars_can_be_chosen_by_their_foreground(data: Path, tmp_path: Path) -> None:
     made = learner(tmp_path / "model", replay={"features": "foreground"})
     for name in "AB":
-        told = made.learn(Site.find(data, name))["selection"]
+        selection = made.learn(Site.find(data, name)).selection
     prepared = {alias(0, "B", p.subject.case): p for p in prepare_site(Site.find(data, "B"), made.config.preparation)}
-    candidates = [prepared[name] for name in told["candidates"]]
+    candidates = [prepared[name] for name in selection.candidates]
     features = foreground_features(made.network(), candidates, made.config.preparation)
     previous = foreground_features(made.network(), made.replay()["A"], made.config.preparation)
     choice = select("comprehensive", features, [previous])
-    assert [told["candidates"][i] for i in choice.chosen] == told["chosen"]
-    torch.testing.assert_close(torch.tensor(told["H"], dtype=torch.float64), choice.scores.hybrid)
+    assert tuple(selection.candidates[i] for i in choice.chosen) == selection.chosen
+    torch.testing.assert_close(torch.tensor(selection.H, dtype=torch.float64), choice.scores.hybrid)
 
 
-def test_dropping_exemplars_is_done_and_told(taught: Learner, data: Path) -> None:
+def test_dropping_exemplars_is_done_and_noted(taught: Learner, data: Path) -> None:
     assert taught.drop("A") == 2
     assert set(taught.replay()) == {"B"}
-    assert taught.store.journal()[-1]["event"] == "dropped exemplars"
-    assert taught.learn(Site.find(data, "C"))["round"] == 3
+    assert taught.store.journal()[-1].event == "dropped exemplars"
+    assert taught.learn(Site.find(data, "C")).round == 3
     with pytest.raises(SmgError, match="site Z was never learned"):
         taught.drop("Z")
 
@@ -375,9 +377,9 @@ def test_the_mean_of_the_second_half(data: Path, tmp_path: Path) -> None:
 def test_the_best_weights_by_validation(data: Path, tmp_path: Path) -> None:
     last = learner(tmp_path / "last", iterations=12, validate_every=1, optimiser={"rate": 0.05})
     best = learner(tmp_path / "best", iterations=12, validate_every=1, optimiser={"rate": 0.05}, select="best")
-    curves = [made.learn(Site.find(data, "A"))["curve"] for made in (last, best)]
+    curves = [made.learn(Site.find(data, "A")).curve for made in (last, best)]
     assert curves[0] == curves[1]
-    peak = max(curves[0], key=lambda point: point["dsc"])["iteration"]
+    peak = max(curves[0], key=lambda point: point.dsc).iteration
     same = all(torch.equal(a, b) for a, b in zip(_weights(last), _weights(best), strict=True))
     assert same == (peak == 12)
 
@@ -397,10 +399,10 @@ def test_the_optimiser_is_fresh_in_every_round_unless_kept(data: Path, tmp_path:
 
 
 def test_a_process_that_died_between_entering_its_round_and_tidying_up(taught: Learner, data: Path) -> None:
-    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 4, "key": "", "site": "B", "round": 2})
-    assert taught.learn(Site.find(data, "B"))["round"] == 2  # it was learned: nothing is done again
+    taught.store.checkpoint({"x": torch.zeros(3)}, at_checkpoint("B", 2, 4))
+    assert taught.learn(Site.find(data, "B")).round == 2  # it was learned: nothing is done again
     assert not (taught.store.folder / "progress").exists()
-    assert told(taught.store.folder) == [("learned", 1), ("learned", 2)]
+    assert noted(taught.store.folder) == [("learned", 1), ("learned", 2)]
 
 
 def test_per_site_has_a_network_for_every_site_and_pooled_keeps_all(data: Path, tmp_path: Path) -> None:
@@ -432,7 +434,7 @@ def test_a_harmed_file_is_noticed(taught: Learner, harm: str) -> None:
 
 
 def test_a_harmed_checkpoint_is_noticed(taught: Learner, data: Path) -> None:
-    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 1, "key": "", "site": "C", "round": 3})
+    taught.store.checkpoint({"x": torch.zeros(3)}, at_checkpoint("C", 3, 1))
     (path,) = (taught.store.folder / "progress").iterdir()
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(SmgError, match="cut short or altered since it was written; delete it to begin"):
@@ -464,7 +466,7 @@ def test_another_round_under_way_is_not_thrown_away(taught: Learner, data: Path)
     with pytest.raises(SmgError, match="with another round before it and other exemplars; go on"):
         taught.learn(site)
     taught.rollback(2)
-    assert taught.learn(site)["round"] == 3
+    assert taught.learn(site).round == 3
 
 
 @pytest.mark.parametrize("what", ["scans", "masks"])
@@ -482,7 +484,7 @@ def test_a_round_is_not_gone_on_with_when_its_site_was_changed(taught: Learner, 
 def test_a_round_is_not_gone_on_with_when_its_exemplars_were_dropped(
     taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even by a process that died before it had told."""
+    """Even by a process that died before it had said so."""
     _stopped(taught, Site.find(data, "C"))
     with monkeypatch.context() as patch:
         patch.setattr(Store, "replace_tensors", _only_the_arrays)
@@ -499,7 +501,7 @@ def _only_the_arrays(store: Store, number: int, name: str, tensors: dict[str, to
 
 
 def test_a_checkpoint_of_an_older_smg_is_refused(taught: Learner, data: Path) -> None:
-    taught.store.checkpoint({"x": torch.zeros(3)}, {"iteration": 1, "key": "f00", "site": "C", "round": 3})
+    taught.store.checkpoint({"x": torch.zeros(3)}, at_checkpoint("C", 3, 1))
     with pytest.raises(SmgError, match=r"site C is under way there, begun by an older smg .* delete .*/progress$"):
         taught.learn(Site.find(data, "C"))
 
@@ -508,13 +510,13 @@ def test_a_line_cut_short_in_the_journal_hides_no_other(taught: Learner) -> None
     path = taught.store.folder / "journal.jsonl"
     path.write_bytes(path.read_bytes()[:-5])
     taught.rollback(1)
-    assert [line["event"] for line in taught.store.journal()] == ["created", "learned", "rolled back"]
+    assert [line.event for line in taught.store.journal()] == ["created", "learned", "rolled back"]
 
 
 def test_models_of_other_times(taught: Learner, tmp_path: Path) -> None:
     path = taught.store.folder / "model.json"
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps(told | {"format": 99}))
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps(stored | {"format": 99}))
     with pytest.raises(SmgError, match="made by a newer version of smg"):
         Learner(taught.store.folder)
     path.write_text("{")
@@ -522,7 +524,7 @@ def test_models_of_other_times(taught: Learner, tmp_path: Path) -> None:
         Learner(taught.store.folder)
     with pytest.raises(SmgError, match="no model there"):
         Learner(tmp_path / "nowhere")
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(stored))
     with pytest.raises(SmgError, match="a model is there already"):
         learner(taught.store.folder)
 
@@ -530,6 +532,8 @@ def test_models_of_other_times(taught: Learner, tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
+from smg.learner.records import Kept
+from smg.learner.results import StreamRecord
 from smg.learner.store import Store
 with Store(Path(sys.argv[1])).locked():
     print("held", flush=True)
@@ -545,7 +549,7 @@ def test_one_process_at_a_time_and_the_second_says_who_holds_it(taught: Learner,
         taught.learn(Site.find(data, "C"))
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert taught.learn(Site.find(data, "C"))["round"] == 3  # a dead holder holds nothing
+    assert taught.learn(Site.find(data, "C")).round == 3  # a dead holder holds nothing
 
 
 def test_a_full_disk_loses_nothing(taught: Learner, data: Path) -> None:
@@ -558,12 +562,12 @@ def test_a_full_disk_loses_nothing(taught: Learner, data: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert fingerprint(taught.store.folder) == before
-    assert taught.learn(Site.find(data, "C"))["round"] == 3
+    assert taught.learn(Site.find(data, "C")).round == 3
 
 
 def test_a_folder_that_may_not_be_written(taught: Learner, data: Path) -> None:
     before = fingerprint(taught.store.folder)
-    site, told = Site.find(data, "C"), multiprocessing.get_context("fork").SimpleQueue()
+    site, outcome = Site.find(data, "C"), multiprocessing.get_context("fork").SimpleQueue()
 
     def as_nobody() -> None:
         for path in (taught.store.folder, *taught.store.folder.rglob("*")):
@@ -575,13 +579,13 @@ def test_a_folder_that_may_not_be_written(taught: Learner, data: Path) -> None:
         try:
             Learner(taught.store.folder).learn(site)
         except SmgError as error:
-            told.put(str(error))
+            outcome.put(str(error))
         else:
-            told.put("learned")
+            outcome.put("learned")
 
     process = multiprocessing.get_context("fork").Process(target=as_nobody)
     process.start()
-    assert "Permission denied; nothing was lost" in told.get()
+    assert "Permission denied; nothing was lost" in outcome.get()
     process.join()
     assert fingerprint(taught.store.folder) == before
 
@@ -597,21 +601,21 @@ def test_a_model_in_the_place_of_a_file(tmp_path: Path) -> None:
 
 def test_a_stream_fills_the_matrix_and_reads_the_measures_off_it(data: Path, tmp_path: Path) -> None:
     results = tiny_stream(data, method="jm").run(tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "results.json").read_text()) == json.loads(json.dumps(results))
-    assert results["stream"] == {"order": ["A", "B"], "unseen": "C"}
-    matrix = results["matrix"]["dsc"]
+    assert json.loads((tmp_path / "run" / "results.json").read_text()) == results.model_dump(mode="json")
+    assert results.stream == StreamRecord(order=("A", "B"), unseen="C")
+    matrix = results.matrix["dsc"]
     assert set(matrix) == set(matrix["A"]) == {"A", "B", "C"}
-    told = results["measures"]["dsc"]
-    assert told["BM"] == pytest.approx((matrix["B"]["A"] + matrix["B"]["B"]) / 2)
-    assert told["BT"] == pytest.approx(matrix["B"]["A"] - matrix["A"]["A"])
-    assert told["FM"] == pytest.approx(matrix["B"]["C"])
-    unseen = [row for row in results["subjects"] if (row["round"], row["site"]) == ("B", "C")]
-    assert {row["part"] for row in unseen} == {"train", "test"}  # all of it that no setting was chosen by
-    tested = [row["classes"]["foreground"]["dsc"] for row in unseen if row["part"] == "test"]
-    assert told["FT"] == pytest.approx(np.mean(tested) - matrix["C"]["C"])
-    rows = [row for row in results["subjects"] if (row["round"], row["site"]) == ("B", "A")]
-    assert matrix["B"]["A"] == pytest.approx(np.mean([row["classes"]["foreground"]["dsc"] for row in rows]))
-    assert not any(math.isnan(v) for v in told.values() if v is not None)
+    found = results.measures["dsc"]
+    assert found["BM"] == pytest.approx((matrix["B"]["A"] + matrix["B"]["B"]) / 2)
+    assert found["BT"] == pytest.approx(matrix["B"]["A"] - matrix["A"]["A"])
+    assert found["FM"] == pytest.approx(matrix["B"]["C"])
+    unseen = [row for row in results.subjects if (row.round, row.site) == ("B", "C")]
+    assert {row.part for row in unseen} == {"train", "test"}  # all of it that no setting was chosen by
+    tested = [row.classes["foreground"]["dsc"] for row in unseen if row.part == "test"]
+    assert found["FT"] == pytest.approx(np.mean(tested) - matrix["C"]["C"])
+    rows = [row for row in results.subjects if (row.round, row.site) == ("B", "A")]
+    assert matrix["B"]["A"] == pytest.approx(np.mean([row.classes["foreground"]["dsc"] for row in rows]))
+    assert not any(math.isnan(v) for v in found.values() if v is not None)
     assert json.loads((tmp_path / "run" / "split.json").read_text())["seed"] == 0
 
 
@@ -622,15 +626,15 @@ def test_rounds_are_evaluated_long_after_and_on_another_part(data: Path, tmp_pat
     assert tiny_stream(data, method=method).run(tmp_path / "run") == results
     other = tiny_stream(data, method=method)
     other.part = "validation"
-    rows = other.run(tmp_path / "run")["subjects"]
-    assert not {(r["site"], r["subject"]) for r in rows} & {(r["site"], r["subject"]) for r in results["subjects"]}
+    rows = other.run(tmp_path / "run").subjects
+    assert not {(r.site, r.subject) for r in rows} & {(r.site, r.subject) for r in results.subjects}
 
 
 def test_a_stream_with_zones(data: Path, tmp_path: Path) -> None:
     stream = tiny_stream(data, preparation={"size": 16, "labels": {"gland": 1, "other": 2}})
     results = stream.run(tmp_path / "run")
-    assert set(results["classes"]) == {"gland", "other"}
-    assert results["classes"]["other"]["asd"]["BM"] is None  # nobody has it, so no surface exists
+    assert set(results.classes) == {"gland", "other"}
+    assert results.classes["other"]["asd"]["BM"] is None  # nobody has it, so no surface exists
 
 
 def test_streams_that_make_no_sense(data: Path, tmp_path: Path) -> None:
@@ -651,20 +655,20 @@ def test_a_drop_killed_halfway_is_a_drop(taught: Learner, data: Path, monkeypatc
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("smg.learner.store.write_json", killed)  # the exemplars are gone, the record does not say so
+    monkeypatch.setattr("smg.learner.store.write_record", killed)  # the exemplars are gone, the record does not say so
     with pytest.raises(KeyboardInterrupt):
         taught.drop("A")
     monkeypatch.undo()
     again = Learner(taught.store.folder)
-    assert again.kept()["A"]["subjects"] == 0
+    assert again.kept()["A"].subjects == 0
     assert again.drop("A") == 0
     again.learn(Site.find(data, "C"))
 
 
-def test_what_no_round_uses_is_told_too(taught: Learner, data: Path) -> None:
+def test_what_no_round_uses_is_listed_too(taught: Learner, data: Path) -> None:
     taught.learn(Site.find(data, "A"), again=True)
-    told = [(one["site"], one["round"], one["subjects"], one["in_use"]) for one in taught.stored()]
-    assert told == [("A", 1, 2, False), ("B", 2, 2, True), ("A", 3, 2, True)]
+    stored = [(one.site, one.round, one.kept.subjects, one.in_use) for one in taught.stored()]
+    assert stored == [("A", 1, 2, False), ("B", 2, 2, True), ("A", 3, 2, True)]
     assert taught.drop("A") == 4
 
 
@@ -688,28 +692,28 @@ def test_subjects_stay_in_their_part_when_a_site_has_grown(taught: Learner, data
     write_site(tmp_path / "more", 9, first_seed=90)
     for path in (tmp_path / "more").iterdir():
         path.rename(grown / path.name.replace("Case0", "Case9"))
-    before = taught.store.read_round(1)["parts"]
-    after = taught.learn(Site.find(grown), again=True)["parts"]
-    assert {part: len(names) for part, names in after.items()} == {"train": 8, "validation": 2, "test": 3}
-    assert all(set(before[part]) <= set(after[part]) for part in before)
+    before = taught.store.read_round(1).parts
+    after = taught.learn(Site.find(grown), again=True).parts
+    assert {part: len(names) for part, names in after} == {"train": 8, "validation": 2, "test": 3}
+    assert all(set(names) <= set(dict(after)[part]) for part, names in before)
     tested = {alias(0, "A", row.case) for row in taught.evaluate(Site.find(grown))}
-    assert tested == set(after["test"])
+    assert tested == set(after.test)
 
 
 def test_a_version_is_tested_on_none_that_it_was_trained_on(data: Path, tmp_path: Path) -> None:
     """Whatever part they were in for another one, which was rolled back."""
     made, site = learner(tmp_path / "model"), Site.find(data, "A")
-    first = made.learn(site)["parts"]
+    first = made.learn(site).parts
     made.rollback(0)
     cases = {alias(0, "A", s.case): s.case for s in site.subjects}
-    train, validation, test = (first[part] for part in ("train", "validation", "test"))
+    train, validation, test = first.train, first.validation, first.test
     turned = {"train": test + validation, "validation": train[1:], "test": train[:1]}
     made.learn(site, split={part: tuple(cases[name] for name in names) for part, names in turned.items()})
-    for number, parts in ((2, turned), (1, first)):
+    for number, own in ((2, turned["test"]), (1, test)):
         made.rollback(number)
         for asked in (None, 1, 2):
             tested = [alias(0, "A", row.case) for row in made.evaluate(site, number=asked)]
-            assert sorted(tested) == sorted({None: parts, 1: first, 2: turned}[asked]["test"])
+            assert sorted(tested) == sorted({None: own, 1: test, 2: turned["test"]}[asked])
 
 
 def test_a_model_with_a_method_of_ones_own_can_be_looked_at_and_asked_without_its_file(
@@ -789,7 +793,7 @@ def test_a_site_that_joins_a_finished_run_is_measured_after_every_round(data: Pa
     stream = replace(tiny_stream(data, method="finetune"), unseen=None)
     stream.run(tmp_path / "run")
     longer = replace(stream, order=["A", "B", "C"])
-    matrix = longer.run(tmp_path / "run")["matrix"]["dsc"]
+    matrix = longer.run(tmp_path / "run").matrix["dsc"]
     assert all(matrix[learned][site] is not None for learned in "ABC" for site in "ABC")
 
 
@@ -813,9 +817,11 @@ def test_a_mask_has_the_values_of_the_masks_learned_from(data: Path, tmp_path: P
     labels = {"classes": {"zone": [7]}, "background": [background]}
     made = learner(tmp_path / "model", preparation={"size": 16, "labels": labels}, iterations=40)
     made.learn(Site.find(tmp_path / "A"))
-    told = made.predict(read_volume(next((data / "A").glob("Case00.nii*"))))
-    assert set(np.unique(told.mask.array)) == {background, 7}
-    assert told.millilitres == pytest.approx((told.mask.array == 7).sum() * np.prod(told.mask.spacing) / 1000)
+    predicted = made.predict(read_volume(next((data / "A").glob("Case00.nii*"))))
+    assert set(np.unique(predicted.mask.array)) == {background, 7}
+    assert predicted.millilitres == pytest.approx(
+        (predicted.mask.array == 7).sum() * np.prod(predicted.mask.spacing) / 1000
+    )
 
 
 def test_the_guard_counts_as_the_model_draws(taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -848,5 +854,5 @@ def test_a_model_that_numbered_its_classes_otherwise_is_refused(data: Path, tmp_
         path = tmp_path / str(number) / "model.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
     Learner(tmp_path / "0")
-    with pytest.raises(SmgError, match="made by an older smg that numbered classes otherwise"):
+    with pytest.raises(SmgError, match="made by an older smg that numbered classes in another order"):
         Learner(tmp_path / "1")

@@ -108,7 +108,7 @@ def test_the_second_round_closes_with_the_mean_and_the_first_as_ever(select: str
     changes = {"select": select, "validate_every": 1, **BATCH_NORM}
     plain = taught(tmp_path / "plain", data, **changes)
     merged = taught(tmp_path / "merged", data, merge=0.6, **changes)
-    files = [one.store.read_round(1)["files"]["weights.safetensors"] for one in (plain, merged)]
+    files = [one.store.files_of(1)["weights.safetensors"] for one in (plain, merged)]
     assert files[0] == files[1]
     first, second, ours = (one.state_dict() for one in (plain.network(1), plain.network(2), merged.network(2)))
     moving = [name for name, tensor in ours.items() if tensor.is_floating_point()]
@@ -130,12 +130,12 @@ def test_fisher_merging_keeps_importances_with_the_version(data: Path, tmp_path:
     torch.testing.assert_close(theta(learner, 2), merge(theta(plain, 2), theta(plain, 1), share), rtol=1e-3, atol=1e-5)
     assert not torch.allclose(theta(learner, 2), merge(theta(plain, 2), theta(plain, 1), 0.6), rtol=1e-3, atol=1e-5)
     row = learner.stored()[1]
-    assert row["state_bytes"] == 4 * len(found)
-    assert "mean squared gradients, for merging" in row["state_of_patients"]
+    assert row.state.bytes == 4 * len(found)
+    assert "mean squared gradients, for merging" in row.state.of_patients
     straight = Learner(shutil.copytree(tmp_path / "model", tmp_path / "copy")).learn(Site.find(data, "C"))
     learner.rollback(1)
     learner.rollback(2)
-    assert learner.learn(Site.find(data, "C"))["files"] == straight["files"]
+    assert learner.learn(Site.find(data, "C")).files == straight.files
 
 
 def test_a_method_looks_at_the_merged_weights(data: Path, tmp_path: Path) -> None:
@@ -156,4 +156,4 @@ def test_after_a_round_without_importances_it_goes_by_share(data: Path, tmp_path
 
 def test_a_network_for_every_site_is_not_merged(data: Path, tmp_path: Path) -> None:
     folders = [taught(tmp_path / str(w), data, method="per-site", merge=w).store for w in (None, 0.5)]
-    assert folders[0].read_round(2)["files"] == folders[1].read_round(2)["files"]
+    assert folders[0].read_round(2).files == folders[1].read_round(2).files

@@ -91,7 +91,7 @@ def test_a_configuration_has_what_it_inherits(tmp_path: Path) -> None:
     planned["configurations"]["2d_small"] = {"inherits_from": "2d", "patch_size": [16, 16]}
     write_nnunet(tmp_path / "small", planned, init_args={"configuration": "2d_small"})
     origin = read_origin(f"nnunet:{tmp_path / 'small'}")
-    assert (origin.settings["preparation"]["size"], origin.about["configuration"]) == (16, "2d_small")
+    assert (origin.settings["preparation"]["size"], origin.about.configuration) == (16, "2d_small")
 
 
 def test_a_ct_is_normalised_by_the_training_datas_intensities(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_of_several_folds_one_is_named(folder: Path, tmp_path: Path) -> None:
     os.rename(tmp_path / "other" / "fold_all", folder / "fold_all")
     with pytest.raises(SmgError, match=r"has folds 0, all; name one, as nnunet:.*:0"):
         read_origin(f"nnunet:{folder}")
-    assert read_origin(f"nnunet:{folder}:all").about["fold"] == "all"
+    assert read_origin(f"nnunet:{folder}:all").about.fold == "all"
     with pytest.raises(SmgError, match=r"fold_3/checkpoint_final\.pth: not there"):
         read_origin(f"nnunet:{folder}:3")
     with pytest.raises(SmgError, match="'best' is no fold"):

@@ -69,7 +69,7 @@ def test_the_first_weights_are_those_of_the_file_and_a_round_goes_on_from_them(w
         (lambda w: w.update({"head.bias": torch.tensor([1.0, np.nan])}), "head.bias holds a number that is not finite"),
     ],
 )  # fmt: skip
-def test_the_first_name_that_does_not_fit_is_told(change, sentence: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_first_name_that_does_not_fit_is_named(change, sentence: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     tensors = build_network(UNET).state_dict()
     change(tensors)
     save_file(tensors, tmp_path / "w.safetensors")
@@ -92,7 +92,7 @@ def test_a_file_may_hold_half_precision_and_a_shared_tensor_under_any_one_of_its
         assert torch.equal(tensor, expected.half().to(expected.dtype) if expected.is_floating_point() else expected)
 
 
-def test_what_is_no_file_of_weights_is_told(tmp_path: Path) -> None:
+def test_what_is_no_file_of_weights_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.safetensors").write_bytes(b"not weights at all")
     (tmp_path / "model.pt").write_bytes(b"pickled")
     Learner.create(tmp_path / "fresh", CONFIG)
@@ -117,8 +117,8 @@ def test_a_model_from_another_model_as_it_is_typed(tmp_path: Path) -> None:
     assert new.config == old.config  # the other model's settings, and no plan
     assert new.sites == ["B"]
     assert torch.equal(new.network(0).head.weight, old.network(1).head.weight)  # type: ignore[arg-type,union-attr]
-    sha256 = old.store.read_round(1)["files"]["weights.safetensors"]
-    assert new.store.read_round(0)["files"]["weights.safetensors"] == sha256
+    sha256 = old.store.files_of(1)["weights.safetensors"]
+    assert new.store.files_of(0)["weights.safetensors"] == sha256
     shown = smg("history", "new", cwd=tmp_path).stdout
     assert f"round 0: started from the model old (sha256 {sha256[:16]}), round 1, which had learned A" in shown
     asked = json.loads(smg("history", "new", "--json", cwd=tmp_path).stdout)

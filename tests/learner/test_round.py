@@ -44,10 +44,10 @@ def test_it_ends_before_anything_is_written(changes: dict[str, Any], what: str, 
     model = shutil.copytree(taught / "model", tmp_path / "model")
     before = fingerprint(model)
     once = LearnerConfig.model_validate(TINY | {"iterations": 1} | changes)  # no later pass would tell
-    with pytest.raises(Diverged) as told:
+    with pytest.raises(Diverged) as error:
         Learner(model, once).learn(Site.find(taught / "sites", "B"))
-    assert str(told.value).startswith(f"round 2, iteration 1, site B: {what}")
-    assert str(told.value).endswith("; the model is as it was. A lower rate may help")
+    assert str(error.value).startswith(f"round 2, iteration 1, site B: {what}")
+    assert str(error.value).endswith("; the model is as it was. A lower rate may help")
     assert fingerprint(model) == before
     assert not (model / "progress").exists()
 

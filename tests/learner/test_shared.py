@@ -12,12 +12,13 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from smg.errors import SmgError
-from smg.files import safetensors_header, write_json
+from smg.files import safetensors_header
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.learner.round import Stopped
 from smg.learner.shared import copied, stored_once, under_all_names
 from smg.learner.store import Store, save_tensors
+from smg.records import write_record
 from smg.sites.site import Site
 from tests.conftest import write_site
 from tests.learner.streams import TINY
@@ -81,7 +82,7 @@ def test_a_round_stores_each_tensor_once_and_the_network_comes_back(tmp_path: Pa
     assert list(again) == list(state)
     assert all(torch.equal(again[name], state[name]) for name in state)
     assert distinct(again) == 18  # what is one tensor stays one: a step moves all its names
-    assert made.learn(Site.find(write_site(tmp_path / "B", first_seed=10)))["round"] == 2
+    assert made.learn(Site.find(write_site(tmp_path / "B", first_seed=10))).round == 2
 
 
 @pytest.mark.parametrize("select", ["last", "best"])
@@ -123,7 +124,7 @@ def test_only_the_same_numbers_are_one_tensor() -> None:
     assert made["whole"][0] == 0
 
 
-def test_a_name_that_leads_nowhere_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_name_that_leads_nowhere_is_an_error_of_one_line(tmp_path: Path) -> None:
     assert under_all_names({"a": torch.ones(1)}, None).keys() == {"a"}
     for shared in ('{"b": "c"}', '{"a": "a"}', "[]", "{"):
         with pytest.raises(ValueError):
@@ -134,7 +135,7 @@ def test_a_name_that_leads_nowhere_is_told_in_one_line(tmp_path: Path) -> None:
     tensors = load_file(path)
     path.write_bytes(save(tensors, {"shared": '{"x": "y"}'}))
     record = made.store.read_round(1)
-    record["files"]["weights.safetensors"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    write_json(made.store.round_folder(1) / "round.json", record)
+    files = record.files | {"weights.safetensors": hashlib.sha256(path.read_bytes()).hexdigest()}
+    write_record(made.store.round_folder(1) / "round.json", record.model_copy(update={"files": files}))
     with pytest.raises(SmgError, match=r"weights.safetensors: damaged \(names of shared tensors"):
         Store(tmp_path / "model").read_tensors(1, "weights")

@@ -90,7 +90,7 @@ def test_the_state_belongs_to_the_version_and_rollback_brings_it_back(
     learner.rollback(1)
     assert torch.equal(learner.memory()["theta"], states[0]["theta"])
     learner.rollback(2)
-    assert learner.learn(Site.find(data, "C"))["files"] == straight["files"]
+    assert learner.learn(Site.find(data, "C")).files == straight.files
 
 
 def test_the_stored_fisher_is_that_of_the_rounds_own_training_slices(made: dict[str, Path], data: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_drop_killed_between_any_two_writes_leaves_a_state_that_can_be_read(
     write: int, made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner, writes = copy(made, "counting", tmp_path), itertools.count(1)
-    names = ("write_json", "_write")
+    names = ("write_record", "_write")
     originals = {name: getattr(smg.learner.store, name) for name in names}
 
     class Killed(BaseException):
@@ -160,7 +160,7 @@ def test_a_drop_killed_between_any_two_writes_leaves_a_state_that_can_be_read(
         after.store.read_tensors(number, "state")
     after.drop("A")
     assert not any(name.startswith("A/") for n in (1, 2) for name in after.store.read_tensors(n, "state"))
-    assert "replaced" not in after.store.read_round(1)
+    assert not after.store.read_round(1).replaced
 
 
 def test_a_vector_that_is_theta_itself_is_kept_as_it_was(made: dict[str, Path]) -> None:
@@ -214,12 +214,12 @@ def test_lwf_goes_on_from_any_round_since_its_teacher_is_that_rounds_weights(dat
     Learner.create(tmp_path / "model", config(iterations=2, method="finetune")).learn(Site.find(data, "A"))
     learner = Learner(tmp_path / "model", config(iterations=2, method="lwf"))
     record = learner.learn(Site.find(data, "B"))
-    assert "state.safetensors" not in record["files"]  # it needs no other copy of these weights
-    assert "incoming (distillation)" in record["log"][0]["losses"]
+    assert "state.safetensors" not in record.files  # it needs no other copy of these weights
+    assert "incoming (distillation)" in record.log[0].losses
     plain = shutil.copytree(tmp_path / "model", tmp_path / "plain")
     Learner(plain).rollback(1)
     other = Learner(plain, config(iterations=2, method="finetune")).learn(Site.find(data, "B"))
-    assert other["files"]["weights.safetensors"] != record["files"]["weights.safetensors"]
+    assert other.files["weights.safetensors"] != record.files["weights.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ def test_stored_outputs_are_counted_and_dropped_with_their_exemplars(made: dict[
     learner = copy(made, "der++", tmp_path)
     row = learner.stored()[0]
     slices = sum(len(e.images) for e in learner.replay()["A"])
-    assert (row["subjects"], row["bytes"]) == (2, slices * 16 * 16 * (4 + 1 + 2 * 2))
+    assert (row.kept.subjects, row.kept.bytes) == (2, slices * 16 * 16 * (4 + 1 + 2 * 2))
     assert learner.drop("A") == 2
-    assert learner.stored()[0]["bytes"] == 0
+    assert learner.stored()[0].kept.bytes == 0
 
 
 def test_exemplars_without_stored_outputs_are_one_line(data: Path, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_who_answers_is_handed_in(data: Path, tmp_path: Path) -> None:
     for name, answering in (("plain", {}), ("counted", {"answering": lambda network, config: Counted(network)})):
         learner = Learner.create(tmp_path / name, config(method="jm", iterations=2))
         learner.learn(Site.find(data, "A"), **answering)  # type: ignore[arg-type]
-        hashes.append(learner.learn(Site.find(data, "B"), **answering)["files"]["weights.safetensors"])  # type: ignore[arg-type]
+        hashes.append(learner.learn(Site.find(data, "B"), **answering).files["weights.safetensors"])  # type: ignore[arg-type]
     assert asked == ["incoming"] * 2 + ["incoming", "replay"] * 2
     assert hashes[0] == hashes[1]
 
@@ -306,8 +306,8 @@ def test_another_loss_is_learned_with_and_kept_in_the_result(data: Path, tmp_pat
     ):
         learner = Learner.create(tmp_path / str(number), config(iterations=2, method="finetune", **changes))
         record = learner.learn(Site.find(data, "A"))
-        assert record["config"]["loss"] == changes.get("loss", "dice+ce")
-        hashes.add(record["files"]["weights.safetensors"])
+        assert record.config.tree()["loss"] == changes.get("loss", "dice+ce")
+        hashes.add(record.files["weights.safetensors"])
     assert len(hashes) == 3
 
 
@@ -322,8 +322,8 @@ def last(candidates, count):
     named = f"{tmp_path}/mine.py:last"
     learner = Learner.create(tmp_path / "model", config(iterations=1, method="jm", replay={"policy": named}))
     record = learner.learn(Site.find(data, "A"))
-    assert record["selection"]["policy"] == named
-    assert record["selection"]["chosen"] == record["selection"]["candidates"][-2:]
+    assert record.selection.policy == named
+    assert record.selection.chosen == record.selection.candidates[-2:]
     (tmp_path / "taken.py").write_text((tmp_path / "mine.py").read_text().replace('"last"', '"random"'))
     with pytest.raises(SmgError, match=r"taken\.py: replay policy 'random' is registered already \(smg\.replay"):
         config(replay={"policy": f"{tmp_path}/taken.py:random"})
@@ -342,18 +342,16 @@ def test_a_method_of_smgs_is_not_replaced_by_a_users_file(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("method", "kept", "networks"), [("der++", 4, 1), ("ewc", 0, 1), ("per-site", 0, 2)])
 def test_a_run_tells_what_it_cost(method: str, kept: int, networks: int, data: Path, tmp_path: Path) -> None:
     results = tiny_stream(data, method=method, iterations=2).run(tmp_path / "run")
-    costs, learner = results["costs"], Learner(tmp_path / "run" / "model")
+    costs, learner = results.costs, Learner(tmp_path / "run" / "model")
     weights = len(learner_theta(learner, 2))
-    assert set(costs) <= set(results["formulas"])
-    assert costs["replay_subjects"] == kept
-    assert costs["replay_bytes"] == sum(
-        row["bytes"] for row in learner.stored()[:2]
-    )  # C, the unseen site, is not in it
-    assert costs["state_bytes"] == (2 * 4 * weights if method == "ewc" else 0)
-    assert costs["parameters"] == networks * weights
-    assert set(costs["seconds"]) == set("ABC")
+    assert set(type(costs).model_fields) <= set(results.formulas)
+    assert costs.replay_subjects == kept
+    assert costs.replay_bytes == sum(row.kept.bytes for row in learner.stored()[:2])  # C, the unseen site, is not in it
+    assert costs.state_bytes == (2 * 4 * weights if method == "ewc" else 0)
+    assert costs.parameters == networks * weights
+    assert set(costs.seconds) == set("ABC")
     known = 0.0 if method == "per-site" else None
-    assert costs["plasticity"]["dsc"] == known
+    assert costs.plasticity["dsc"] == known
 
 
 def test_a_rounds_time_goes_on_counting_after_a_stop(data: Path, tmp_path: Path) -> None:
@@ -367,6 +365,6 @@ def test_a_rounds_time_goes_on_counting_after_a_stop(data: Path, tmp_path: Path)
     learner = Learner.create(tmp_path / "model", config(method="jm"))
     with pytest.raises(Stopped):
         learner.learn(Site.find(data, "A"), on_step=stop)
-    so_far = learner.store.resume()[1]["seconds"]  # type: ignore[index]
+    so_far = learner.store.resume()[1].seconds  # type: ignore[index]
     assert so_far >= 0.06
-    assert learner.learn(Site.find(data, "A"), on_step=stop)["seconds"] >= so_far + 0.02
+    assert learner.learn(Site.find(data, "A"), on_step=stop).seconds >= so_far + 0.02

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
+from smg.learner.records import Kept
 from smg.prepare.site import prepare_site
 from smg.prepare.styles import amplitudes
 from smg.sites.site import Site
@@ -58,7 +59,7 @@ def test_a_round_stores_the_amplitudes_of_its_training_slices_and_no_image(made:
     assert sorted(distance.indices.tolist()) == list(range(len(slices)))
     assert distance.indices.tolist() != list(range(len(slices)))  # not in the order of the scans
     assert (stored[1:, 0, 3, 0] >= stored[:-1, 0, 3, 0]).all()
-    files = learner.store.read_round(1)["files"]
+    files = learner.store.files_of(1)
     assert set(files) == {f"{name}.safetensors" for name in ("weights", "exemplars", "sentinels", "spectra")}
     assert load_file(learner.store.round_folder(1) / "exemplars.safetensors") == {}
 
@@ -66,19 +67,17 @@ def test_a_round_stores_the_amplitudes_of_its_training_slices_and_no_image(made:
 def test_only_later_rounds_differ_and_without_the_memory_nothing_does(made: Path, data: Path, tmp_path: Path) -> None:
     plain = taught(tmp_path / "plain", data)
     learner = Learner(made)
-    first, second = (
-        [one.store.read_round(n)["files"]["weights.safetensors"] for n in (1, 2)] for one in (learner, plain)
-    )
+    first, second = ([one.store.files_of(n)["weights.safetensors"] for n in (1, 2)] for one in (learner, plain))
     assert first[0] == second[0]
     assert first[1] != second[1]
     never = taught(tmp_path / "never", data, memory="style", style={"cutoff": 3, "probability": 0})
-    assert never.store.read_round(2)["files"]["weights.safetensors"] == second[1]
+    assert never.store.files_of(2)["weights.safetensors"] == second[1]
 
 
 @pytest.mark.parametrize("option", [{"cutoff": 2}, {"share": 0.5}, {"probability": 1.0}, {"slices": 4}])
 def test_every_option_matters(option: dict[str, Any], made: Path, data: Path, tmp_path: Path) -> None:
     other = taught(tmp_path / "model", data, memory="style", style={"cutoff": 3} | option)
-    files = [one.store.read_round(2)["files"]["weights.safetensors"] for one in (Learner(made), other)]
+    files = [one.store.files_of(2)["weights.safetensors"] for one in (Learner(made), other)]
     assert files[0] != files[1]
     if "slices" in option:
         assert len(other.spectra()["A"].amplitudes) == 4
@@ -89,7 +88,7 @@ def test_every_option_matters(option: dict[str, Any], made: Path, data: Path, tm
 def test_a_lower_cutoff_reads_what_a_higher_one_kept(made: Path, data: Path, tmp_path: Path) -> None:
     def third(folder: Path, cutoff: int) -> str:
         learner = Learner(folder, config(memory="style", style={"cutoff": cutoff}))
-        return str(learner.learn(Site.find(data, "C"))["files"]["weights.safetensors"])
+        return str(learner.learn(Site.find(data, "C")).files["weights.safetensors"])
 
     lower = taught(tmp_path / "lower", data, memory="style", style={"cutoff": 2})
     lower.rollback(1)
@@ -105,7 +104,7 @@ def test_spectra_belong_to_the_version(made: Path, data: Path, tmp_path: Path) -
     assert list(learner.spectra()) == ["A"]
     learner.rollback(2)
     straight = Learner(shutil.copytree(made, tmp_path / "straight")).learn(Site.find(data, "C"))
-    assert learner.learn(Site.find(data, "C"))["files"] == straight["files"]
+    assert learner.learn(Site.find(data, "C")).files == straight.files
 
 
 def test_spectra_that_were_altered_are_refused(made: Path, data: Path, tmp_path: Path) -> None:
@@ -123,7 +122,7 @@ def test_they_are_shown_counted_and_dropped_with_the_site(made: Path, data: Path
     shown = json.loads(command("replay", "show", str(folder), "--json").stdout)
     assert [(row["subjects"], row["spectra"], row["bytes"]) for row in shown] == [(0, slices, 4 * 28 * slices)] * 2
     assert f"round 1: spectra of {slices} slices" in command("replay", "show", str(folder)).stdout
-    assert learner.store.read_round(2)["kept"]["A"] == {"subjects": 0, "spectra": slices, "bytes": 4 * 28 * slices}
+    assert learner.store.read_round(2).kept["A"] == Kept(subjects=0, spectra=slices, bytes=4 * 28 * slices)
     assert "its spectra removed" in " ".join(command("replay", "drop", str(folder), "A").stdout.split())
     assert list(Learner(folder).spectra()) == ["B"]
     assert json.loads(command("replay", "show", str(folder), "--json").stdout)[0]["bytes"] == 0
@@ -134,10 +133,10 @@ def test_they_are_shown_counted_and_dropped_with_the_site(made: Path, data: Path
 
 
 def test_a_run_counts_them_in_its_replay_burden(data: Path, tmp_path: Path) -> None:
-    costs = tiny_stream(data, method="finetune", iterations=2, **STYLE).run(tmp_path / "run")["costs"]
+    costs = tiny_stream(data, method="finetune", iterations=2, **STYLE).run(tmp_path / "run").costs
     learner = Learner(tmp_path / "run" / "model")
-    assert costs["replay_subjects"] == 0
-    assert costs["replay_bytes"] == sum(row["bytes"] for row in learner.stored()[:2]) > 0
+    assert costs.replay_subjects == 0
+    assert costs.replay_bytes == sum(row.kept.bytes for row in learner.stored()[:2]) > 0
 
 
 def test_no_export_holds_them(made: Path, tmp_path: Path) -> None:
@@ -176,7 +175,7 @@ def test_a_round_under_way_is_not_gone_on_with_when_spectra_were_dropped(
 
 def test_a_network_for_every_site_has_no_styles(data: Path, tmp_path: Path) -> None:
     folders = [taught(tmp_path / name, data, method="per-site", memory=name).store for name in ("none", "style")]
-    assert folders[0].read_round(2)["files"] == folders[1].read_round(2)["files"]
+    assert folders[0].read_round(2).files == folders[1].read_round(2).files
 
 
 @pytest.mark.parametrize(

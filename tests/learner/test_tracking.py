@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from smg.errors import Misuse, SmgError
-from smg.learner.events import read_events
+from smg.learner.events import Evaluation, StepReport, read_events
 from smg.learner.tracking import scalars, tracker
 from tests.cli.commands import TINY, smg
 from tests.conftest import write_site
@@ -35,16 +35,10 @@ def test_nothing_is_imported_unless_it_is_asked_for() -> None:
 
 
 def test_the_numbers_of_an_event() -> None:
-    step = {
-        "event": "step",
-        "round": 2,
-        "iteration": 3,
-        "losses": {"incoming": 0.5},
-        "norms": {},
-        "cosines": {"c": 0.1},
-    }
+    step = StepReport(round=2, site="B", iteration=3, losses={"incoming": 0.5}, cosines={"c": 0.1})
     assert scalars(step, 10) == (13, {"losses/incoming": 0.5, "cosines/c": 0.1})
-    evaluation = {"event": "evaluation", "round": 2, "dsc": {"A": 0.8, "B": None}, "asd": {"A": 1.0}}
+    means = {"dsc": {"A": 0.8, "B": None}, "asd": {"A": 1.0}}
+    evaluation = Evaluation(round=2, site="B", means=means)
     assert scalars(evaluation, 10) == (20, {"dsc/A": 0.8, "asd/A": 1.0})
 
 
@@ -129,10 +123,10 @@ def test_mlflow_against_a_local_server(data: Path) -> None:
         server.terminate()
         server.wait(60)
     events = list(read_events(data / "run"))
-    last = [event for event in events if event["event"] == "evaluation"][-1]
-    assert metrics["dsc/B"] == pytest.approx(last["dsc"]["B"])
-    told = [3 * (e["round"] - 1) + e["iteration"] for e in events if e["event"] == "step"]
-    assert sorted(steps) == told
+    last = [event for event in events if isinstance(event, Evaluation)][-1]
+    assert metrics["dsc/B"] == pytest.approx(last.means["dsc"]["B"])
+    logged = [3 * (e.round - 1) + e.iteration for e in events if isinstance(e, StepReport)]
+    assert sorted(steps) == logged
     assert params["network.width"] == "4"
     assert status == "FINISHED"
 

@@ -210,13 +210,13 @@ def test_a_step_tells_losses_norms_and_cosines_without_an_extra_pass() -> None:
     g_d, g_tr = ours(theta, d), ours(theta, c_tr)
     g_p = ours(theta - method.gamma * g_d, p)  # type: ignore[attr-defined]
     g_te = ours(theta - method.beta * g_tr, c_te)  # type: ignore[attr-defined]
-    told = take_step(method, ours, Optimiser(ours.theta), batches)
+    step = take_step(method, ours, Optimiser(ours.theta), batches)
     cosine = torch.nn.functional.cosine_similarity
-    assert told.cosines["cos_incoming_replay"] == pytest.approx(float(cosine(g_d, g_p, dim=0)), rel=1e-9)
-    assert told.cosines["cos_train_test"] == pytest.approx(float(cosine(g_tr, g_te, dim=0)), rel=1e-9)
-    assert told.shifted == ("replay", "virtual test")
-    assert told.norms["incoming"] == pytest.approx(float(g_d.norm()), rel=1e-9)
-    assert set(told.losses) == {"incoming", "replay", "virtual train", "virtual test"}
+    assert step.cosines["cos_incoming_replay"] == pytest.approx(float(cosine(g_d, g_p, dim=0)), rel=1e-9)
+    assert step.cosines["cos_train_test"] == pytest.approx(float(cosine(g_tr, g_te, dim=0)), rel=1e-9)
+    assert step.shifted == ("replay", "virtual test")
+    assert step.norms["incoming"] == pytest.approx(float(g_d.norm()), rel=1e-9)
+    assert set(step.losses) == {"incoming", "replay", "virtual train", "virtual test"}
     assert len(ours.answers) == 4
 
 
@@ -232,15 +232,15 @@ def test_a_step_tells_losses_norms_and_cosines_without_an_extra_pass() -> None:
 )  # fmt: skip
 def test_passes_and_cosines_of_each_method(name: str, passes: int, cosines: set[str]) -> None:
     ours = oracle()
-    told = take_step(remember(METHODS[name](), ours), ours, Optimiser(ours.theta), iteration())
+    step = take_step(remember(METHODS[name](), ours), ours, Optimiser(ours.theta), iteration())
     assert len(ours.answers) == passes
-    assert set(told.cosines) == cosines
+    assert set(step.cosines) == cosines
 
 
 def test_symmetric_tells_the_unshifted_cosine() -> None:
     ours = oracle()
-    told = take_step(find_method("sga", symmetric=True), ours, Optimiser(ours.theta), iteration())
-    assert told.shifted == ()
+    step = take_step(find_method("sga", symmetric=True), ours, Optimiser(ours.theta), iteration())
+    assert step.shifted == ()
     assert len(ours.answers) == 8
 
 

@@ -77,7 +77,7 @@ def make_run(
     _write(folder / "results.json", results)
     parts = {"train": [f"Case{n + 50}" for n in range(3 * subjects)], "validation": ["Case49"], "test": []}
     _write(folder / "split.json", {"seed": seed, "sites": dict.fromkeys(sites, parts)})
-    _records(folder / "model", rng, method, sites, config, reports)
+    _records(folder / "model", rng, sites, config, reports)
     _log(folder, identity, sites, reports)
     return folder
 
@@ -109,23 +109,21 @@ def _mean(rows: list[dict[str, Any]], learned: str, site: str, metric: str) -> f
     return float(np.mean([value for value in here if value is not None]))
 
 
-def _records(
-    model: Path, rng: np.random.Generator, method: str, sites: Sequence[str], config: dict[str, Any], reports: int
-) -> None:
+def _records(model: Path, rng: np.random.Generator, sites: Sequence[str], config: dict[str, Any], reports: int) -> None:
     entries = []
     for number, site in enumerate(sites, start=1):
         entries.append({"round": number, "parent": number - 1, "site": site})
         _write(
-            model / "rounds" / f"{number:03d}" / "round.json", make_record(rng, method, number, site, reports, sites)
+            model / "rounds" / f"{number:03d}" / "round.json", make_record(rng, config, number, site, reports, sites)
         )
     _write(model / "model.json", {"format": 1, "config": config, "current": len(sites), "rounds": entries})
 
 
 def make_record(
-    rng: np.random.Generator, method: str, number: int, site: str, reports: int, sites: Sequence[str]
+    rng: np.random.Generator, config: dict[str, Any], number: int, site: str, reports: int, sites: Sequence[str]
 ) -> dict[str, Any]:
     """Return the content of a `round.json`, as far as a report reads it."""
-    names = [f"{number:02d}{n:06x}" for n in range(12)]
+    method, names = config["method"], [f"{number:02d}{n:06x}" for n in range(12)]
     features = rng.normal(number, 1.0, (12, 16)) + rng.normal(0, 2, 16)
     r, v = rng.uniform(0.8, 1, 12), -rng.uniform(0.5, 0.9, 12) * (number > 1)
     chosen = [] if method == "finetune" else [names[i] for i in np.argsort(-(r + v))[:2]]
@@ -141,7 +139,8 @@ def make_record(
         "parent": number - 1,
         "site": site,
         "subjects": {"train": 12, "validation": 2, "test": 4},
-        "config": {"method": method},
+        "config": config,
+        "files": {},
         "curve": [{"iteration": 50 * reports, "dsc": 0.85}],
         "log": log,
         "selection": {

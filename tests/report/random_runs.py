@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from smg.evaluation.measures import measures
+from smg.learner.config import LearnerConfig
+from smg.learner.results import Results
 from smg.report.runs import Run
 
 SITES = {"A": 5, "B": 3, "F": 4}
@@ -27,4 +30,18 @@ def run(name: str, seed: int, rng: np.random.Generator, shift: float = 0.0, miss
                 rows.append({"round": round_site, "site": site, "subject": f"Case{number}", "classes": classes})
     stream = {"order": ["A", "B"], "unseen": "F"}
     made = {"dsc": measures(matrix, ["A", "B"], "F")}
-    return Run(Path(), {"name": name, "seed": seed, "stream": stream, "subjects": rows, "measures": made})
+    return Run(Path(), as_results(name=name, seed=seed, stream=stream, subjects=rows, measures=made))
+
+
+def as_results(**entries: Any) -> Results:
+    """Return the content of a results.json with these entries; the others are as empty as they may be."""
+    config = LearnerConfig(seed=entries.get("seed", 0)).model_dump(mode="json")
+    others = {"method": entries.get("name", "jm"), "seed": 0, "matrix": {}, "measures": {}, "subjects": []}
+    others |= {"stream": {"order": ["A", "B"], "unseen": "F"}, "config": config, "versions": {}}
+    tree = Results.upgrade(others | entries | {"format": Results.FORMAT}, Results.FORMAT)
+    return Results.model_validate_json(json.dumps(tree))
+
+
+def changed(run: Run, **entries: Any) -> Run:
+    """Return a run with other entries in its results."""
+    return Run(run.folder, as_results(**(run.results.model_dump(mode="json") | entries)))

@@ -13,6 +13,7 @@ from smg.report.answer import Verdict, verdict
 from smg.report.focus import choose_baseline, choose_focus
 from smg.report.runs import Run
 from smg.report.table import paper_tables
+from tests.report.random_runs import as_results, changed
 
 
 def run(name: str, seed: int, bm: float | None, bt: float | None, fm: float | None, **more: Any) -> Run:
@@ -20,7 +21,7 @@ def run(name: str, seed: int, bm: float | None, bt: float | None, fm: float | No
     dsc = {"BM": bm, "BT": bt, "FM": fm, "FT": None}
     stream = {"order": ["A", "B", "C"], "unseen": "F" if fm is not None else None}
     results = {"name": name, "method": name, "seed": seed, "stream": stream, "measures": {"dsc": dsc, "asd": dsc}}
-    return Run(Path(name), results | more)
+    return Run(Path(name), as_results(**(results | more)))
 
 
 def with_subjects(name: str, seed: int, bm: float, fm: float, spread: float = 0.0) -> Run:
@@ -123,7 +124,7 @@ def test_sites_without_a_test_subject_make_an_answer_unknown() -> None:
     assert found.forgot.startswith("Unknown: not every earlier site")
     assert "70.0 % on site F" in found.new_site
     held_out = run("jm", 0, 0.8, -0.1, None)
-    held_out.results["stream"]["unseen"] = "F"
+    held_out = changed(held_out, stream={"order": ["A", "B", "C"], "unseen": "F"})
     assert answer(held_out).new_site.startswith("Unknown: the held-out site F")
 
 

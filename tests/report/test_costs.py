@@ -32,7 +32,7 @@ def bench(tmp_path: Path) -> Path:
             costs = {
                 "plasticity": {"dsc": None, "asd": None},
                 "replay_subjects": 8 * place,
-                "replay_bytes": 3e6 * place,
+                "replay_bytes": 3_000_000 * place,
             }
             costs |= {"state_bytes": 0, "parameters": 1_500_000, "seconds": seconds}
             edit(folder / "A-E" / method / f"seed-{seed}", costs=costs)
@@ -47,7 +47,7 @@ def test_plasticity_is_against_the_run_with_a_network_for_each_site(bench: Path)
     by_hand = []
     for seed in (0, 1):
         ours, alone = (
-            next(r.results["matrix"]["dsc"] for r in runs if (r.name, r.seed) == (name, seed))
+            next(r.results.matrix["dsc"] for r in runs if (r.name, r.seed) == (name, seed))
             for name in ("sga+c", "per-site")
         )
         by_hand.append(100 * sum(ours[s][s] - alone[s][s] for s in "ABCD") / 4)

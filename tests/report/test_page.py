@@ -8,11 +8,14 @@ import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from smg.cli import app
 from smg.errors import SmgError
+from smg.learner.config import LearnerConfig
+from smg.learner.records import RoundRecord
 from smg.report.charts import legend_below, site_ticks
 from smg.report.figures import HEIGHT, WIDTH, Figures, for_page
 from smg.report.objective import round_starts
@@ -20,7 +23,8 @@ from smg.report.page import embedded, write_report
 from smg.report.paired import paired_differences
 from smg.report.runs import Run, find_runs
 from smg.report.subjects import failures
-from tests.report.benches import CHARACTER, TWO_STREAMS, make_bench, make_run
+from tests.report.benches import CHARACTER, TWO_STREAMS, make_bench, make_record, make_run
+from tests.report.random_runs import as_results
 
 VOID = {"meta", "br", "img", "input", "link", "hr", "use", "path"}
 
@@ -245,8 +249,11 @@ def test_the_command_says_where_the_page_is(whole: tuple[Path, Path], tmp_path: 
 def test_two_models_of_one_name_and_a_site_learned_twice_are_distinguished(tmp_path: Path) -> None:
     for hospital in ("one", "two"):
         run = make_run(tmp_path / hospital, "sga+c", ("A", "B"), "F", subjects=2, reports=3)
-        again = run / "model" / "rounds" / "003" / "round.json"
+        again, model = run / "model" / "rounds" / "003" / "round.json", run / "model" / "model.json"
         again.write_text(json.dumps(json.loads(again.read_text()) | {"site": "A"}))
+        about = json.loads(model.read_text())
+        about["rounds"][2]["site"] = "A"
+        model.write_text(json.dumps(about))
     page = write_report([tmp_path / h / "model" for h in ("one", "two")], tmp_path / "report.html").page.read_text()
     buffer = between(page, "buffer", "objective")
     assert "one/model" in buffer
@@ -282,7 +289,10 @@ def test_figures_have_room_for_long_names() -> None:
 
 
 def test_rounds_of_one_site_have_their_own_places() -> None:
-    rounds = [{"site": site, "log": [{"iteration": 100}]} for site in ("A", "B", "A")]
+    config, rng = LearnerConfig().model_dump(mode="json"), np.random.default_rng(0)
+    made = [make_record(rng, config, n, site, 3, "AB") for n, site in enumerate(("A", "B", "A"), start=1)]
+    trees = [RoundRecord.upgrade(record | {"log": [{"iteration": 100}], "format": 3}, 3) for record in made]
+    rounds = [RoundRecord.model_validate_json(json.dumps(tree)) for tree in trees]
     assert round_starts(rounds) == [("A", 0.0), ("B", 100.0), ("A", 200.0)]
 
 
@@ -324,8 +334,11 @@ def test_a_folder_named_twice_has_no_unfinished_runs(tmp_path: Path, monkeypatch
 
 def test_a_subject_of_several_classes_is_one_subject() -> None:
     good, poor, empty = ({"dsc": d, "asd": a} for d, a in ((0.9, 1.0), (0.3, 5.0), (0.0, None)))
-    rows = [{"round": "B", "classes": {"zone": zone, "rest": good}} for zone in (good, poor, empty)]
-    results = {"name": "jm", "stream": {"order": ["A", "B"], "unseen": None}, "subjects": rows}
+    rows = [
+        {"round": "B", "site": "A", "subject": "Case0", "classes": {"zone": zone, "rest": good}}
+        for zone in (good, poor, empty)
+    ]
+    results = as_results(name="jm", stream={"order": ["A", "B"], "unseen": None}, subjects=rows)
     (counted,) = failures([Run(Path(), results)])
     assert (counted.subjects, counted.empty, counted.poor) == (3, 1, 2)
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from smg.report.paired import interval, paired_differences, to_markdown, values_of
 from smg.report.runs import Run
-from tests.report.random_runs import run
+from tests.report.random_runs import changed, run
 
 
 def shifted(base: Run, name: str, by: float, noise: float = 1e-4) -> Run:
     """Return a copy of a run under another name, the values of each subject shifted by `by` plus noise."""
-    rng, results = np.random.default_rng(1), copy.deepcopy(base.results)
-    for row in results["subjects"]:
+    rng, rows = np.random.default_rng(1), [row.model_dump() for row in base.results.subjects]
+    for row in rows:
         numbers = row["classes"]["foreground"]
         numbers |= {metric: value + by + noise * rng.normal() for metric, value in numbers.items()}
-    return Run(Path(), results | {"name": name})
+    return changed(base, name=name, subjects=rows)
 
 
 def test_a_measure_is_the_mean_of_its_values() -> None:
     one = run("jm", 0, np.random.default_rng(1))
-    for measure, value in one.results["measures"]["dsc"].items():
+    for measure, value in one.results.measures["dsc"].items():
         sites = values_of(one, "dsc", measure)
         assert np.mean([np.mean(list(site.values())) for site in sites.values()]) == pytest.approx(value)
 
@@ -36,7 +33,7 @@ def test_the_difference_is_that_of_the_measures() -> None:
     found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=100)}
     for measure in ("BM", "BT", "FM", "FT"):
         apart = [
-            100 * (runs[i].results["measures"]["dsc"][measure] - runs[i + 1].results["measures"]["dsc"][measure])
+            100 * (runs[i].results.measures["dsc"][measure] - runs[i + 1].results.measures["dsc"][measure])
             for i in (0, 2)
         ]
         assert found["dsc", measure].mean == pytest.approx(np.mean(apart))
@@ -70,8 +67,10 @@ def test_where_nothing_varies_there_is_no_interval(shift: float) -> None:
     assert row.startswith(f"| jm | {100 * shift:+.1f} |")
     assert "[" not in row
     few = [run(name, 0, np.random.default_rng(seed)) for seed, name in enumerate(("jm", "sga+c"))]
-    for one in few:
-        one.results["subjects"] = [row for row in one.results["subjects"] if row["subject"] == "Case0"]
+    few = [
+        changed(one, subjects=[row.model_dump() for row in one.results.subjects if row.subject == "Case0"])
+        for one in few
+    ]
     assert "[" not in to_markdown(paired_differences(few, "sga+c", draws=200), "sga+c").splitlines()[-1]
 
 
@@ -124,9 +123,9 @@ def test_a_subject_without_a_value_is_left_out_of_both() -> None:
 def test_a_seed_without_a_value_does_not_count() -> None:
     rng = np.random.default_rng(6)
     runs = [run(name, seed, rng) for seed in (0, 1) for name in ("jm", "sga+c")]
-    for row in runs[2].results["subjects"]:  # jm, seed 1
-        if row["site"] == "F":
-            row["classes"]["foreground"]["asd"] = None
+    for row in runs[2].results.subjects:  # jm, seed 1
+        if row.site == "F":
+            row.classes["foreground"]["asd"] = None
     found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=50)}
     assert found["asd", "FM"].seeds == 1
     assert not found["asd", "FM"].certain

@@ -15,10 +15,11 @@ from smg.report.collect import collect
 from smg.report.demo import draw_demo, tiles_of
 from smg.report.gallery import exemplar_pictures, gallery, outlines, path_of, ranked_cases
 from smg.report.pictures import contours
-from smg.report.runs import Run, find_runs
+from smg.report.runs import find_runs
 from smg.report.viewer import grey_levels, nifti
 from smg.sites.volume import read_volume
 from tests.learner.streams import tiny_stream, write_sites
+from tests.report.random_runs import changed
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +39,9 @@ def test_predictions_are_those_the_results_were_measured_on(bench: tuple[Path, P
     run = find_runs([folder / "sga+c"])[0]
     seen = contours(run.folder, data, "A", (1, 2))
     for number, learned in ((1, "A"), (2, "B")):
-        rows = [r for r in run.results["subjects"] if r["round"] == learned and r["site"] == "A"]
-        assert [s.case for s in seen] == [row["subject"] for row in rows]
-        assert [s.dsc(number) for s in seen] == [row["classes"]["foreground"]["dsc"] for row in rows]
+        rows = [row for row in run.results.subjects if row.round == learned and row.site == "A"]
+        assert [s.case for s in seen] == [row.subject for row in rows]
+        assert [s.dsc(number) for s in seen] == [row.classes["foreground"]["dsc"] for row in rows]
     assert seen[0].truth.shape == seen[0].scan.array.shape == seen[0].predicted[1].shape
 
 
@@ -98,13 +99,14 @@ def test_the_gallery_has_the_sites_of_the_paper_s_figure(bench: tuple[Path, Path
 
 def test_best_median_and_worst_are_by_the_mean_over_methods(bench: tuple[Path, Path]) -> None:
     runs = find_runs([bench[1]])
-    last = runs[0].results["stream"]["order"][-1]
+    last, made = runs[0].order[-1], []
     for run, scores in zip(runs, ((0.9, 0.5, 0.7, 0.1), (0.8, 0.6, 0.7, 0.2)), strict=True):
-        run.results["subjects"] = [
+        rows = [
             {"round": last, "site": "A", "subject": f"Case{n}", "classes": {"foreground": {"dsc": dsc}}}
             for n, dsc in enumerate(scores)
         ]
-    assert ranked_cases(runs, "A") == {"best": "Case0", "median": "Case1", "worst": "Case3"}
+        made.append(changed(run, subjects=rows))
+    assert ranked_cases(made, "A") == {"best": "Case0", "median": "Case1", "worst": "Case3"}
 
 
 def test_a_scan_in_the_page_is_the_scan_voxel_for_voxel(bench: tuple[Path, Path], tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_a_scan_in_the_page_is_the_scan_voxel_for_voxel(bench: tuple[Path, Path]
 
 def test_exemplars_have_pictures_by_alias(bench: tuple[Path, Path]) -> None:
     pictures = exemplar_pictures(bench[1] / "sga+c" / "model")
-    chosen = [name for r in collect([bench[1]]).records[bench[1] / "sga+c"] for name in r["selection"]["chosen"]]
+    chosen = [name for r in collect([bench[1]]).records[bench[1] / "sga+c"] for name in r.selection.chosen]
     assert set(pictures) == set(chosen)
     assert exemplar_pictures(bench[1] / "finetune" / "model") == {}
 
@@ -131,7 +133,7 @@ def test_the_demo_s_picture(bench: tuple[Path, Path], tmp_path: Path) -> None:
     runs = find_runs([folder])
     draw_demo(runs, data, tmp_path / "demo.png")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
-    turned = Run(runs[1].folder, runs[1].results | {"stream": {"order": ["B", "A"], "unseen": "C"}})
+    turned = changed(runs[1], stream={"order": ["B", "A"], "unseen": "C"})
     with pytest.raises(SmgError, match="several streams"):
         draw_demo([runs[0], turned], data, tmp_path / "demo.png")
     tiles = tiles_of(contours(runs[0].folder, data, "A", (1,)))

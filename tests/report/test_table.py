@@ -11,20 +11,19 @@ from pathlib import Path
 import pytest
 
 from smg.errors import SmgError
+from smg.learner.results import write_results
 from smg.report.runs import Run, find_runs
 from smg.report.table import paper_tables, to_csv, to_latex, to_markdown
 from tests.report.benches import make_bench
+from tests.report.random_runs import as_results
 
 
 def write_run(bench: Path, name: str, seed: int, dsc: float, asd: float | None, stream: str = "one") -> None:
     measures = {metric: dict.fromkeys(("BM", "BT", "FM", "FT"), v) for metric, v in (("dsc", dsc), ("asd", asd))}
-    results = {
-        "method": name, "name": name, "seed": seed, "stream": {"order": ["A", "B"], "unseen": "F"},
-        "measures": measures,
-    }  # fmt: skip
+    results = as_results(name=name, seed=seed, measures=measures)
     folder = bench / stream / name / f"seed-{seed}"
     folder.mkdir(parents=True)
-    (folder / "results.json").write_text(json.dumps(results))
+    write_results(folder, results)
 
 
 @pytest.fixture
@@ -33,8 +32,9 @@ def bench(tmp_path: Path) -> Path:
     write_run(tmp_path, "sga_x", 1, 0.90, 2.0)
     write_run(tmp_path, "jm", 0, 0.70, 3.0)
     write_run(tmp_path, "jm", 1, 0.50, None)
-    methods = [{"name": "sga_x"}, {"name": "jm"}]
-    (tmp_path / "bench.json").write_text(json.dumps({"streams": [{"name": "one"}], "methods": methods}))
+    plan = {"streams": [{"name": "one", "order": ["A", "B"], "unseen": "F"}], "seeds": [0, 1], "part": "test"}
+    plan |= {"settings": {}, "methods": [{"name": "sga_x"}, {"name": "jm"}]}
+    (tmp_path / "bench.json").write_text(json.dumps(plan))
     return tmp_path
 
 
@@ -77,7 +77,7 @@ def test_a_missing_folder_and_a_foreign_file_are_refused(tmp_path: Path) -> None
     with pytest.raises(SmgError, match="nowhere: no such folder; give"):
         find_runs([tmp_path / "nowhere"])
     (tmp_path / "results.json").write_text("{}")
-    with pytest.raises(SmgError, match=r"results.json: not the results of a run"):
+    with pytest.raises(SmgError, match=r"results.json: .*; move the file out of the folder"):
         find_runs([tmp_path])
 
 
@@ -110,14 +110,8 @@ def test_a_reference_method_under_another_name_is_not_ranked() -> None:
     def made(name: str, method: str, value: float) -> Run:
         numbers = dict.fromkeys(("BM", "BT", "FM", "FT"), value)
         stream = {"order": ["A"], "unseen": "F"}
-        results = {
-            "name": name,
-            "method": method,
-            "seed": 0,
-            "stream": stream,
-            "measures": {"dsc": numbers, "asd": numbers},
-        }
-        return Run(Path(name), results)
+        both = {"dsc": numbers, "asd": numbers}
+        return Run(Path(name), as_results(name=name, method=method, stream=stream, measures=both))
 
     (table,) = paper_tables([made("joint", "pooled", 0.9), made("jm", "jm", 0.7), made("sga", "sga", 0.8)])
     assert [name for name, row in table.rows.items() if row["dsc", "BM"].best] == ["sga"]
@@ -135,9 +129,9 @@ def test_methods_with_different_seeds_are_not_compared(bench: Path) -> None:
 def test_a_table_of_several_classes_names_the_class(bench: Path) -> None:
     config = {"preparation": {"labels": {"classes": {"zone": [1], "rest": [2]}}}}
     for path in bench.glob("one/*/*/results.json"):
-        path.write_text(
-            json.dumps(json.loads(path.read_text()) | {"classes": {"zone": {}, "rest": {}}, "config": config})
-        )
+        results = json.loads(path.read_text())
+        more = {"classes": {"zone": {}, "rest": {}}, "config": results["config"] | config}
+        path.write_text(json.dumps(results | more))
     tables = paper_tables(find_runs([bench]))
     assert "**A B unseen F**, class zone, 2 seeds, mean ± sd" in to_markdown(tables)
     assert "class zone" in to_latex(tables)
