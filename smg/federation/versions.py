@@ -32,7 +32,7 @@ PLAIN = (
     "familiar", "kept", "earlier", "guard", "federation",
 )  # fmt: skip
 SCORES = ("policy", "R", "V", "H")  # of `selection`, beside pseudonyms
-FILES = ("weights", "state", "optimiser")
+FILES = ("weights", "state", "merging", "optimiser")  # no exemplars, sentinels or spectra: these stay
 Rename = Callable[[str], str]
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from smg.federation.versions import outgoing
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.learner.merging import Merging, merge
@@ -157,3 +158,12 @@ def test_after_a_round_without_importances_it_goes_by_share(data: Path, tmp_path
 def test_a_network_for_every_site_is_not_merged(data: Path, tmp_path: Path) -> None:
     folders = [taught(tmp_path / str(w), data, method="per-site", merge=w).store for w in (None, 0.5)]
     assert folders[0].read_round(2).files == folders[1].read_round(2).files
+
+
+def test_in_a_federation_importances_travel_with_a_version_and_spectra_stay(data: Path, tmp_path: Path) -> None:
+    learner = taught(tmp_path / "model", data, merge=0.6, merge_by="fisher", memory="style")
+    message = outgoing(learner.store.folder, 2, rename=str)
+    kinds = {name.partition("/")[0] for name in message.tensors}
+    assert kinds == {"weights", "merging"}
+    kept = learner.store.read_tensors(2, "merging")["importance"]
+    assert torch.equal(message.tensors["merging/importance"], kept)
