@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from tests.nnunet_folders import state_of
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[2]
 AGREE = 0.99  # DSC, of masks by two programs
+FEW = 3  # voxels, where a mask has hardly any
 
 
 @pytest.fixture(scope="module")
@@ -56,30 +58,38 @@ def _write_scans(folder: Path) -> None:
         "plain": few,
         "flipped": Volume(np.ascontiguousarray(few.array[:, ::-1]), few.affine @ np.diag([1.0, -1.0, 1.0, 1.0])),
         "zeros": Volume(zeros, few.affine),
-        "small": Volume(np.ascontiguousarray(few.array[:, 110:275, 90:295]), few.affine),
+        "small": Volume(np.ascontiguousarray(few.array[:, 100:285, 40:335]), few.affine),
     }
     for name, scan in scans.items():
         write_volume(folder / "scans" / f"{name}.nii.gz", scan)
         write_volume(folder / "in" / f"{name}_0000.nii.gz", scan)
 
 
+@cache
+def _command(module: str, function: str) -> list[str]:
+    """Return the command of an entry point; once, since every test has a cache folder of its own."""
+    return entry_point(module, function)
+
+
 def _nnunet(folder: Path, results: Path, out: str, *words: str) -> None:
     module = "nnunetv2.inference.predict_from_raw_data"
     function = "predict_entry_point_modelfolder" if "-m" in words else "predict_entry_point"
-    command = [*entry_point(module, function), "-i", "in", "-o", out, *words]
+    command = [*_command(module, function), "-i", "in", "-o", out, *words]
     ran = subprocess.run([*command, "-device", "cpu", "-npp", "1", "-nps", "1"], cwd=folder, env=_environment(results),
                          check=False, capture_output=True, text=True)  # fmt: skip
     assert ran.returncode == 0, ran.stderr
 
 
 def _compare(ours: Path, theirs: Path) -> None:
-    """Hold the masks of two programs equal, and print how far they are from it."""
+    """Hold the masks of two programs equal, and print how far they are from it; a few voxels are rounding."""
+    foreground = 0
     for path in sorted(theirs.glob("*.nii.gz")):
         mine, other = read_volume(ours / path.name).array, read_volume(path).array
         share, differ = dice(mine == 1, other == 1), int((mine != other).sum())
         print(f"{path.name}: DSC {share:.5f}, {differ} of {int((other == 1).sum())} foreground voxels differ")
-        assert (other == 1).sum() > 1000
-        assert share >= AGREE
+        assert share >= AGREE or differ <= FEW
+        foreground += int((other == 1).sum())
+    assert foreground > 10_000
 
 
 def test_the_network_is_nnunets_own() -> None:
