@@ -37,7 +37,7 @@ def test_weights_settings_and_the_files_hash_are_taken(tmp_path: Path) -> None:
     assert made.nnunet is not None
     assert [one.scheme for one in made.nnunet.normalise] == ["ZScore"]
     checkpoint = tmp_path / "trained" / "fold_0" / "checkpoint_final.pth"
-    assert origin.about == {
+    assert origin.about.model_dump() == {
         "kind": "nnunet",
         "name": "trained",
         "dataset": "Dataset042_Prostate",
