@@ -39,6 +39,7 @@ class Optimiser:
     def __init__(self, theta: Tensor, config: OptimiserConfig | None = None) -> None:
         self.config = config or OptimiserConfig()
         self._point = nn.Parameter(theta)
+        self._steps = 0  # Adam's own count may be on a GPU, which would have to be waited for
         self._adam = torch.optim.AdamW(
             [self._point],
             lr=self.config.rate,
@@ -51,6 +52,7 @@ class Optimiser:
     def __call__(self, theta: Tensor, gradient: Tensor) -> Tensor:
         self._point.data, self._point.grad = theta, gradient
         self._adam.step()
+        self._steps += 1
         self._point.grad = None
         return theta
 
@@ -64,8 +66,7 @@ class Optimiser:
         With g in the estimate the step is bounded, and defined from the first iteration on. The moments do not move.
         """
         beta = self.BETAS[1]
-        state = self._adam.state[self._point]
-        steps = int(state["step"].item()) + 1 if state else 1
+        state, steps = self._adam.state[self._point], self._steps + 1
         v = gradient.square() * (1 - beta)
         if state:
             v += beta * state["exp_avg_sq"]
@@ -79,3 +80,4 @@ class Optimiser:
         """Go on from a stored state."""
         # Adam keeps its count of steps on the CPU unless it is fused on a GPU; torch sorts that out on the first step.
         self._adam.state[self._point] = {name: value.clone().to(self._point.device) for name, value in state.items()}
+        self._steps = int(state["step"]) if state else 0

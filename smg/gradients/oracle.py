@@ -24,6 +24,7 @@ from torch.func import functional_call
 
 from smg.allocator import keep_freed_memory
 from smg.errors import SmgError
+from smg.gradients.bfloat16 import has_bfloat16
 from smg.gradients.compiled import compiled, told_of_compiler
 from smg.gradients.flat import flatten, pieces, trainable
 from smg.gradients.sharing import Part, couples_rows, rows_stay_apart, share_of, shared_parts
@@ -97,7 +98,7 @@ class Oracle:
     network: nn.Module
     loss: Loss = dice_ce  # the segmentation loss: asked for where no other is
     micro_batch: int | None = None  # rows that fit in memory at once; more are done in turns, as by as many processes
-    precision: Precision = "float32"  # of the passes, on a GPU; Θ and gradients stay as they are
+    precision: Precision = "float32"  # of the passes; Θ and gradients stay as they are
     compile: bool = False  # the passes' kernels fused by torch.compile; Hessian products stay as they are
     share: bool = False  # pass rows that questions at one Θ have in common once; other last bits
     place: tuple[int, ...] = (0, 0, 0)  # (seed, round, iteration): what dropout draws from
@@ -109,8 +110,10 @@ class Oracle:
         self._scale: Scale | None = None
         self._reports, self._passes = True, 0
         self.theta = flatten(self.network)
-        if self.precision != "float32" and self.theta.device.type == "cpu":
-            raise SmgError(f"precision {self.precision} is for a GPU; on a CPU use float32")  # some CPUs would crash
+        if self.precision != "float32" and self.theta.device.type == "cpu" and not has_bfloat16():
+            raise SmgError(
+                f"precision {self.precision} is for a GPU, or a CPU with AVX512-BF16 or AMX; on this CPU use float32"
+            )
         if self.theta.device.type == "cpu":
             keep_freed_memory()
         self.network.train()

@@ -107,7 +107,9 @@ class LearnerConfig(BaseModel):
     largest_component: bool = Field(True, description="keep only the largest component of each class")
     mirror: bool = Field(False, description="predict each window a second time, left for right, and average both")
     micro_batch: int | None = Field(None, ge=1, description="slices that fit in memory at once, if a batch does not")
-    precision: Literal["float32", "bfloat16"] = Field("float32", description="of the passes, on a GPU")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="of the passes; bfloat16 on a GPU, or on a CPU with AVX512-BF16 or AMX"
+    )
     codes: dict[str, str] = Field(
         default_factory=dict,
         description="what a class is in DICOM, as SCT:41216001:Prostate; unset, by the class's name",

@@ -31,10 +31,10 @@ class GEM(Method):
         g, *of_sites = grad.several([(theta, batch) for batch in (batches.incoming, *batches.exemplars)])
         memory = torch.stack(of_sites)
         exact = memory.double()
-        products = (exact @ g.double()).cpu().numpy()
+        fetched = torch.cat([(exact @ g.double())[:, None], exact @ exact.T], dim=1).cpu().numpy()  # a GPU waits once
+        products, gram = fetched[:, 0], fetched[:, 1:]
         if (products >= 0).all():
             return g
-        gram = (exact @ exact.T).cpu().numpy()
         if not (np.isfinite(products).all() and np.isfinite(gram).all()):
             return g  # which the step's report will tell of
         v = dual(gram + self.ridge * np.eye(len(gram)), products, self.margin)

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from smg.errors import SmgError
+from smg.gradients.bfloat16 import has_bfloat16
 from smg.gradients.flat import flatten, pieces, trainable
 from smg.gradients.oracle import Oracle
 from smg.networks import NetworkConfig, build_network
@@ -173,9 +174,23 @@ def test_micro_batches_do_not_share_their_draws() -> None:
     assert ours.answers[0].loss != alone.answers[0].loss
 
 
-def test_half_precision_is_refused_on_a_cpu() -> None:
-    with pytest.raises(SmgError, match="precision bfloat16 is for a GPU"):
+def test_half_precision_is_refused_on_a_cpu_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smg.gradients.oracle.has_bfloat16", lambda: False)
+    with pytest.raises(SmgError, match=r"precision bfloat16 is for a GPU, or a CPU with .*on this CPU use float32"):
         Oracle(smooth_network(), precision="bfloat16")
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="this CPU has no bfloat16")
+@pytest.mark.parametrize("share", [False, True])
+def test_half_precision_on_a_cpu_leaves_theta_and_gradients_whole(share: bool) -> None:
+    whole, half = (
+        Oracle(build_network(NetworkConfig(width=4, depth=1), 0), precision=precision, share=share)
+        for precision in ("float32", "bfloat16")
+    )
+    batch = iteration().incoming
+    ours, theirs = (one(one.theta - 0.001, batch) for one in (half, whole))
+    assert ours.dtype == torch.float32
+    assert 0 < (ours - theirs).norm() < 0.1 * theirs.norm()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
