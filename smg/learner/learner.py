@@ -373,9 +373,19 @@ class Learner:
 
     def _configuration_key(self) -> dict[str, Any]:
         """Return the configuration without what is off: so a setting that is new hinders no round begun before it."""
-        off = {"memory", "style"} if self.config.memory == "none" else set()
-        off |= {"merge", "merge_by"} if self.config.merge is None else set()
-        return self.config.model_dump(mode="json", exclude=off)
+        config = self.config
+        whole = config.model_dump(mode="json")
+        new = {
+            "memory": config.memory == "none",
+            "style": config.memory == "none",
+            "merge": config.merge is None,
+            "merge_by": config.merge is None,
+            "share": not config.share,
+        }
+        whole = {name: value for name, value in whole.items() if not new.get(name)}
+        if config.preparation.nnunet is None:
+            del whole["preparation"]["nnunet"]
+        return whole
 
     def _resume(self, training: Training, key: dict[str, str], say: Callable[[str], None] | None) -> None:
         found = self.store.resume()

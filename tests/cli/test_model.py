@@ -156,7 +156,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(folder: Path, mo
     for at_work, word in ((False, "stopped"), (True, "under way")):
         (folder / "model/lock").write_text(f"process {os.getpid()} on {gethostname()}" if at_work else "")
         history = json.loads(smg("history", "model", "--json", cwd=folder).stdout)
-        assert history["under_way"] == stands | {"at_work": at_work}
+        assert history["under_way"] == stands | {"parent": 2, "at_work": at_work}
         assert f"C: iteration 1 of 3 at its last checkpoint, {word}" in smg("history", "model", cwd=folder).stdout
     monkeypatch.setattr(training, "take_step", whole)
     resumed = smg("learn", "model", "sites/C", "--tolerance", "100", cwd=folder)
