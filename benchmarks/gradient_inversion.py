@@ -36,7 +36,7 @@ from smg.prepare.slices import Slices
 from smg.sites.site import Site
 
 WEIGHT = 1e-2  # of the total variation
-PREPARATION = Preparation(size=32)
+PREPARATION = Preparation(size=16)
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Recovered:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=300, help="steps of the attack")
-    parser.add_argument("--starts", type=int, default=2, help="random starts of the attack")
+    parser.add_argument("--steps", type=int, default=800, help="steps of the attack")
+    parser.add_argument("--starts", type=int, default=1, help="random starts of the attack")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     words = parser.parse_args()
     figures = attack_all(words.steps, words.starts)
@@ -66,7 +66,7 @@ def main() -> None:
 def attack_all(steps: int, starts: int) -> list[Recovered]:
     """Attack an answer under each setting."""
     images, labels, other = phantom_slices()
-    network = build_network(NetworkConfig(width=8, depth=2), 0)
+    network = build_network(NetworkConfig(width=16, depth=1), 0)
     figures = [
         Recovered("for scale: noise", 1, abs(_correlation(_noise(images[:1]), images[:1]))),
         Recovered("for scale: another patient's slice", 1, _correlation(other[:1], images[:1])),
@@ -92,7 +92,7 @@ def invert(network: nn.Module, answer: Tensor, labels: Tensor, shape: torch.Size
     for start in range(starts):
         images = torch.randn(shape, generator=torch.Generator().manual_seed(start)).requires_grad_()
         optimiser = torch.optim.Adam([images], lr=0.1)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [steps // 2, 3 * steps // 4, 7 * steps // 8], 0.2)
         for _ in range(steps):
             optimiser.zero_grad()
             ours = gradient(network, images, labels, differentiable=True)
@@ -101,8 +101,8 @@ def invert(network: nn.Module, answer: Tensor, labels: Tensor, shape: torch.Size
             total.backward()
             optimiser.step()
             schedule.step()
-        if float(total) < lowest:
-            best, lowest = images.detach(), float(total)
+        if total.item() < lowest:
+            best, lowest = images.detach(), total.item()
     return best
 
 

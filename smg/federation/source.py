@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from smg.errors import SmgError
 from smg.federation.hospital import LOSSES, refuse_coupled_rows, summed
 from smg.federation.masks import opened
 from smg.federation.messages import Ask, Query, Sums
-from smg.gradients.oracle import Answer, Asked, Oracle, Scale
+from smg.gradients.oracle import Answer, Asked, Oracle, Scale, Unanswered
 from smg.networks.loss import Loss, name_of
 from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Batch
@@ -153,7 +154,12 @@ class Federated:
         """Return the mean over all rows that were answered for, and keep it for the step's report."""
         count = sum(number for _, _, number in parts)
         if not count:
-            raise SmgError(f"no hospital is left that answers for the {batch.name} batch; wait for one to come back")
+            if {owner for owner in self.owners if owner is not None} <= self._gone:
+                raise Unanswered(
+                    "no other hospital is there any more; the round is saved, and the same command goes on"
+                )
+            parts = [(torch.zeros_like(theta), theta.new_zeros(()), 1)]  # all its rows lie at a hospital that is away
+            count = 1
         gradient, value, _ = parts[0]
         for more, loss_there, _ in parts[1:]:
             gradient, value = gradient + more, value + loss_there
