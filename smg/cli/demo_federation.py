@@ -137,7 +137,7 @@ def _centralised(out: Path, seed: int) -> Learner:
 
 def _first_difference(a: Learner, b: Learner) -> float:
     """Return the largest relative difference of losses in the first iteration of the second round."""
-    ours, theirs = (model.store.read_round(2)["log"][0]["losses"] for model in (a, b))
+    ours, theirs = (model.store.read_round(2).log[0].losses for model in (a, b))
     return max(abs(ours[name] - theirs[name]) / abs(theirs[name]) for name in theirs)
 
 

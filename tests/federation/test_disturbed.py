@@ -115,6 +115,6 @@ def test_going_on_without_a_hospital(tmp_path: Path) -> None:
         learner.wait(500)
         assert learner.returncode == 0, (tmp_path / "learn-Cedar.log").read_text()
     own = Learner(tmp_path / "Cedar/model")
-    without = own.store.read_round(3)["federation"]["iterations_without"]
+    without = (own.store.read_round(3).federation or {})["iterations_without"]
     assert set(without) == {"Birch"}
     assert 0 < without["Birch"] < 60

@@ -110,8 +110,8 @@ def test_a_round_under_masks(tmp_path: Path) -> None:
         peers.greet(learner.config.model_copy(update={"method": "gem"}))
     peers.greet(learner.config)
     record = learner.learn(land.sites["Cedar"], elsewhere=peers, unguarded=True)
-    assert record["federation"]["secure_sums"]
+    assert (record.federation or {})["secure_sums"]
     plain = Land(tmp_path / "plain", "sga")
     for name in ALL:
         expected = plain.learn(name)
-    assert [row["losses"] for row in record["log"]] == [pytest.approx(row["losses"]) for row in expected["log"]]
+    assert [row.losses for row in record.log] == [pytest.approx(row.losses) for row in expected.log]

@@ -80,7 +80,7 @@ def test_a_service_started_again_is_greeted_again(tmp_path: Path) -> None:
     learner, peers = second_round(land, way)
     way.hospitals["Amber"] = Service("Amber", tmp_path / "Amber" / "model", b"Amber")
     record = learner.learn(land.sites["Birch"], elsewhere=peers, unguarded=True)
-    assert record["round"] == 2
+    assert record.round == 2
 
 
 def test_drop_goes_on_and_says_so(tmp_path: Path) -> None:
@@ -91,10 +91,11 @@ def test_drop_goes_on_and_says_so(tmp_path: Path) -> None:
     way = Moody(hospitals, set(range(6, 1000)), "Cedar", of="Birch")
     learner, peers = second_round(land, way, "Cedar", absent="drop")
     record = learner.learn(land.sites["Cedar"], elsewhere=peers)
-    assert list(record["federation"]["iterations_without"]) == ["Birch"]
-    assert record["federation"]["iterations_without"]["Birch"] >= 2
-    assert record["held"]  # Birch could not be measured
-    assert any("Birch was not measured" in reason for reason in record["guard"]["reasons"])
+    without = (record.federation or {})["iterations_without"]
+    assert list(without) == ["Birch"]
+    assert without["Birch"] >= 2
+    assert record.held  # Birch could not be measured
+    assert any("Birch was not measured" in reason for reason in record.guard.reasons)
 
 
 def test_limits_end_a_round_and_the_audit_log_says_what_was_given(tmp_path: Path) -> None:
