@@ -259,7 +259,12 @@ def _is_number(word: str) -> bool:
 def write_json(path: Path, value: object, sort_keys: bool = True) -> None:
     """Write a value as indented JSON, whole or not at all."""
     with naming(path), replacing(path) as temporary:
-        temporary.write_text(to_json(value, 2, sort_keys) + "\n")
+        temporary.write_bytes(json_file(value, sort_keys))
+
+
+def json_file(value: object, sort_keys: bool = True) -> bytes:
+    """Return the content of the file that `write_json` writes."""
+    return (to_json(value, 2, sort_keys) + "\n").encode()
 
 
 def append_line(path: Path, value: object, durable: bool = False) -> None:

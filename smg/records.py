@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from smg.errors import SmgError
-from smg.files import write_json
+from smg.files import json_file, write_json
 
 Tree = dict[str, Any]  # parsed JSON, before its schema is checked
 Kind = TypeVar("Kind", bound="FileRecord")
@@ -106,4 +106,13 @@ def first_fault(error: ValidationError) -> str:
 
 def write_record(path: Path, record: FileRecord) -> None:
     """Write a record in the present format, whole or not at all."""
-    write_json(path, record.model_dump(mode="json") | {"format": record.FORMAT})
+    write_json(path, _present(record))
+
+
+def record_file(record: FileRecord) -> bytes:
+    """Return the content of the file that `write_record` writes."""
+    return json_file(_present(record))
+
+
+def _present(record: FileRecord) -> Tree:
+    return record.model_dump(mode="json") | {"format": record.FORMAT}

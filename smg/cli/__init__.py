@@ -22,6 +22,7 @@ from smg.cli.predict import predict
 from smg.cli.report import report
 from smg.cli.serve import serve
 from smg.cli.trust import trust_code
+from smg.cli.verify import verify
 from smg.cli.watch import watch
 from smg.errors import Misuse, SmgError, Stopped, validation_line
 from smg.report.text import one_line
@@ -56,6 +57,7 @@ app.command()(with_loudness(with_limit(bench)))
 app.command()(with_loudness(watch))
 app.command()(with_loudness(with_limit(report)))
 app.command()(with_loudness(settings))
+app.command()(with_loudness(verify))
 app.command("trust")(with_loudness(trust_code))
 app.add_typer(past.replay, name="replay")
 app.add_typer(sites.app, name="sites")

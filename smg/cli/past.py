@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smg.cli.options import Json, Model, with_loudness
+from smg.errors import Misuse, SmgError
 from smg.report.text import print_json, print_table
 
 if TYPE_CHECKING:
@@ -151,17 +153,38 @@ def replay_show(model: Model, as_json: Json = False) -> None:
                 print(f"round {o.round}: its method remembers {size}: {o.state.of_patients}")
 
 
-@replay.command("drop", epilog="Example: `smg replay drop model RUNMC`")
+@replay.command("drop", epilog="Example: `smg replay drop model RUNMC --yes`")
 @with_loudness
-def replay_drop(model: Model, site: Annotated[str, typer.Argument(metavar="SITE", help="Name of the site.")]) -> None:
+def replay_drop(
+    model: Model,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Name of the site.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
     """Delete a site's exemplars, sentinels and spectra, and note it in the history. This cannot be undone."""
-    from smg.learner.learner import Learner
+    from smg.learner.history import History
+    from smg.learner.undo import drop
+    from smg.prepare.cache import cache_folder
 
-    count = Learner(model).drop(site)
+    history = History(model)
+    if site in history.sites and not yes:
+        _ask(f"Delete what {model} keeps of {site}? It cannot be undone.")
+    dropped = drop(history, site)
     print(
-        f"{count} exemplars of {site}, its sentinels and its spectra removed; "
+        f"{dropped.exemplars} exemplars of {site}, its sentinels and its spectra removed; "
         "forgetting of this site can no longer be measured"
     )
+    for name in dropped.leftovers:
+        print(f"also removed, left by a process that was killed: {name}")
+    if any(cache_folder().iterdir()):
+        print(f"prepared scans may still be in the cache: delete {cache_folder()} to remove them")
+
+
+def _ask(question: str) -> None:
+    """Ask on the terminal; without one, or after any answer but yes, nothing is done."""
+    if not sys.stdin.isatty():
+        raise Misuse(f"{question} There is no terminal to ask on; give --yes")
+    if not typer.confirm(question, err=True):
+        raise SmgError("nothing was deleted")
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

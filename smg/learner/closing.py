@@ -117,7 +117,9 @@ def close(
     if training.progress.merged:
         tensors["merging"] = copied(training.progress.merged)
     if first_process():
+        history.store.check_current(history.model)
         history.store.write_round(training.number, tensors, record)
+        history.store.check_current(history.model)
         history.store.write(_entered(history.model, record))
         _note(history.store, record)
         history.store.forget_progress()  # last: while it is there, the next process looks for something left to do

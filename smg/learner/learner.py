@@ -556,7 +556,7 @@ class Learner:
 
         It is exemplars, sentinels, spectra, and what a method's state says is of that site. The journal notes it.
         """
-        return undo.drop(self.history, site)
+        return undo.drop(self.history, site).exemplars
 
     def _follow(self) -> None:
         """Take the configuration of the round that is current now, unless one was given."""

@@ -24,10 +24,11 @@ import hashlib
 import json
 import os
 import shutil
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import ValidationError
 
@@ -43,9 +44,10 @@ from smg.files import (
     replacing,
     sync_folder,
 )
+from smg.learner.chain import WROTE, hashes_of, next_line, read_chain
 from smg.learner.records import CheckpointFacts, JournalLine, ModelRecord, RoundRecord, StartRecord
 from smg.learner.shared import metadata_of, stored_once, under_all_names
-from smg.records import first_fault, parse_record, read_record, write_record
+from smg.records import FileRecord, first_fault, parse_record, read_record, record_file, write_record
 
 if TYPE_CHECKING:  # whoever only looks at a model (smg.learner.history) does not wait for torch
     from torch import Tensor
@@ -59,6 +61,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._known: tuple[tuple[int, int], dict[str, tuple[str, ...]]] | None = None
 
     # --- what it is ---------------------------------------------------------------------------------------------------
 
@@ -68,11 +71,12 @@ class Store:
 
     def read(self) -> ModelRecord:
         """Read model.json."""
-        if self.folder.is_dir():
-            refuse_links(self.folder)
+        self.check_folder()
         if not self.exists:
             raise SmgError(f"{self.folder}: no model there; `smg learn {self.folder} SITE` makes one")
-        return read_record(self.folder / "model.json", ModelRecord)
+        record = read_record(self.folder / "model.json", ModelRecord)
+        self.check_written(self.folder / "model.json")
+        return record
 
     def check_classes(self, model: ModelRecord) -> None:
         """Refuse a model of format 1 whose classes are not in the order of their values, as they are numbered since."""
@@ -85,12 +89,64 @@ class Store:
 
     def write(self, model: ModelRecord) -> None:
         """Write model.json."""
-        write_record(self.folder / "model.json", model)
+        self._write_record(self.folder / "model.json", model)
 
     def note(self, event: str, **details: object) -> None:
-        """Add a line to the journal."""
-        line = {"when": datetime.now(UTC).isoformat(timespec="seconds"), "event": event, **details}
-        append_line(self.folder / "journal.jsonl", line, durable=True)
+        """Add a line to the journal, linked to the one before (smg.learner.chain)."""
+        self._append({"when": _now(), "event": event, **details})
+
+    def _append(self, content: dict[str, Any], **hashes: str) -> None:
+        path = self.folder / "journal.jsonl"
+        append_line(path, next_line(read_chain(path), content, **hashes), durable=True)
+
+    def _write_record(self, path: Path, record: FileRecord, place: Path | None = None) -> None:
+        """Write model.json or a round.json, whose hash the journal gets first; `place` is where it will be moved."""
+        name = str((place or path).relative_to(self.folder))
+        self._append({"when": _now(), "event": WROTE, "file": name}, sha256=sha256_of(record_file(record)))
+        write_record(path, record)
+
+    def check_folder(self) -> None:
+        """Raise an error if the folder holds a link or a special file."""
+        if self.folder.is_dir():
+            refuse_links(self.folder)
+
+    def check_written(self, path: Path) -> None:
+        """Raise an error if a record is not what the journal says was written."""
+        expected = self._recorded().get(str(path.relative_to(self.folder)))
+        if expected and sha256_of(path.read_bytes()) not in expected:
+            raise SmgError(
+                f"{path}: altered since smg wrote it; restore it from a backup, or `smg verify {self.folder} --adopt` "
+                "takes it as it is"
+            )
+
+    def _recorded(self) -> dict[str, tuple[str, ...]]:
+        """Return the hashes that records may have, by the journal as it is now; it is read again when it has grown."""
+        path = self.folder / "journal.jsonl"
+        at = (path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else (0, 0)
+        if self._known is None or self._known[0] != at:
+            self._known = at, hashes_of(read_chain(path))
+        return self._known[1]
+
+    def adopt(self) -> list[str]:
+        """Take records that differ from the journal as they are now, and note it; return their names."""
+        with self.locked():
+            expected, taken = hashes_of(read_chain(self.folder / "journal.jsonl")), []
+            for path in sorted([self.folder / "model.json", *self.folder.glob("rounds/[0-9]*/round.json")]):
+                name, found = str(path.relative_to(self.folder)), sha256_of(path.read_bytes())
+                if found not in expected.get(name, ()):
+                    self._append({"when": _now(), "event": WROTE, "file": name}, sha256=found)
+                    taken.append(name)
+            if taken:
+                self.note("adopted", files=taken)
+            return taken
+
+    def check_current(self, model: ModelRecord) -> None:
+        """Raise an error if model.json is no longer what it was when a process read it."""
+        if self.read() != model:
+            raise SmgError(
+                f"{self.folder / 'model.json'}: another process has changed it meanwhile; this round is not entered, "
+                "and nothing of the other's was touched: start the command again"
+            )
 
     def journal(self) -> list[JournalLine]:
         """Read the journal, oldest line first; a line that a crash has cut short is skipped."""
@@ -105,20 +161,30 @@ class Store:
                 ) from None
             except ValueError:
                 continue
-        return events
+        return [line for line in events if line.event != WROTE]
 
     def keep_plan(self, text: str) -> None:
         """Keep the plan that a new model's settings came from, with its reasons."""
         with naming(path := self.folder / "plan.yaml"), replacing(path) as temporary:
             temporary.write_text(text)
 
-    def locked(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def locked(self) -> Iterator[None]:
         """Hold the model for this process alone; its files are made readable by their owner alone."""
-        if self.folder.is_dir():
-            refuse_links(self.folder)
+        self.check_folder()
         with naming(self.folder):
             make_private(self.folder)
-        return locked(self.folder)
+        with locked(self.folder):
+            self._settle_chain()
+            yield
+
+    def _settle_chain(self) -> None:
+        """Say which version of a record is there, where a process died between its journal line and the record."""
+        for name, hashes in hashes_of(read_chain(self.folder / "journal.jsonl")).items():
+            path = self.folder / name
+            found = sha256_of(path.read_bytes()) if path.is_file() else ""
+            if found != hashes[0] and found in hashes:
+                self._append({"when": _now(), "event": WROTE, "file": name}, sha256=found)
 
     @property
     def abandoned(self) -> bool:
@@ -142,10 +208,29 @@ class Store:
             hashes = {
                 f"{name}.safetensors": save_tensors(making / f"{name}.safetensors", t) for name, t in tensors.items()
             }
-            write_record(making / "round.json", record.model_copy(update={"files": hashes}))
-            shutil.rmtree(self.round_folder(number), ignore_errors=True)  # of a round that was never entered
+            place = self.round_folder(number)
+            self._write_record(making / "round.json", record.model_copy(update={"files": hashes}), place / "round.json")
+            if self.exists and number in self.read().numbers:
+                raise SmgError(f"{place}: another process has entered this round meanwhile; start the command again")
+            shutil.rmtree(place, ignore_errors=True)  # of a round that was never entered
             os.replace(making, self.round_folder(number))
             sync_folder(making.parent)
+
+    def remove_leftovers(self) -> list[str]:
+        """Remove what killed processes left, of whatever host; return the names. For the holder of the lock.
+
+        It is folders of rounds that were being made or were never entered, and temporary files.
+        """
+        entered = {self.round_folder(number).name for number in (0, *self.read().numbers)}
+        rounds = self.folder / "rounds"
+        left = [path for path in (rounds.iterdir() if rounds.is_dir() else ()) if path.name not in entered]
+        left += [path for path in self.folder.rglob(".*-*-*") if not any(path.is_relative_to(one) for one in left)]
+        for path in left:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        return sorted(str(path.relative_to(self.folder)) for path in left)
 
     def read_round(self, number: int) -> RoundRecord:
         """Read a round's record; it must be that of the round whose folder it is in."""
@@ -153,6 +238,7 @@ class Store:
         record = read_record(path, RoundRecord, first_format=2)
         if record.round != number:
             raise SmgError(f"{path}: damaged (it is the record of round {record.round}); restore it from a backup")
+        self.check_written(path)
         return record
 
     def read_start(self) -> StartRecord:
@@ -197,13 +283,16 @@ class Store:
         pending = record.replaced  # of another file, where a process died
         data = _bytes(tensors)
         files = record.files | {file: hashlib.sha256(data).hexdigest()}
-        before = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+        try:
+            before = sha256_of((folder / file).read_bytes())
+        except OSError:  # it is missing: then only the new one will be right
+            before = files[file]
         if tensors:
             both = {"files": files, "replaced": pending | {file: before}}
-            write_record(folder / "round.json", record.model_copy(update=both))
+            self._write_record(folder / "round.json", record.model_copy(update=both))
         _write(folder / file, data)
         left = {other: found for other, found in pending.items() if other != file}
-        write_record(folder / "round.json", record.model_copy(update={"files": files, "replaced": left}))
+        self._write_record(folder / "round.json", record.model_copy(update={"files": files, "replaced": left}))
 
     # --- the round under way ------------------------------------------------------------------------------------------
 
@@ -250,6 +339,15 @@ def checkpoint_facts(metadata: dict[str, str], path: Path) -> CheckpointFacts:
     """Return the facts in a checkpoint's metadata."""
     advice = "delete it to begin this round again"
     return parse_record(metadata.get("about", ""), CheckpointFacts, str(path), advice, first_format=2)
+
+
+def sha256_of(data: bytes) -> str:
+    """Return the sha256 of bytes, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def save_tensors(path: Path, tensors: Tensors) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from smg.errors import SmgError
 from smg.learner.history import STATE, History
+from smg.learner.store import Store
 
 
 def roll_back(history: History, number: int) -> None:
@@ -32,8 +35,16 @@ def _make_current(history: History, number: int, event: str) -> None:
         history.reload()
 
 
-def drop(history: History, site: str) -> int:
-    """Remove what every round holds of a site's patients, and return how many exemplars there were.
+@dataclass(frozen=True)
+class Dropped:
+    """What `drop` removed."""
+
+    exemplars: int  # subjects; those of a damaged file are not counted
+    leftovers: tuple[str, ...]  # files and folders that killed processes had left
+
+
+def drop(history: History, site: str) -> Dropped:
+    """Remove what every round holds of a site's patients, damaged or not, and what killed processes left lying about.
 
     It is exemplars, sentinels, spectra, and what a method's state says is of that site. The journal notes it.
     """
@@ -45,21 +56,35 @@ def drop(history: History, site: str) -> int:
             raise SmgError(
                 f"{store.folder}: site {site} was never learned; it has {', '.join(history.sites) or 'none'}"
             )
-        count = 0
+        kept, removed = 0, []
         for number in rounds:
-            count += sum(name.endswith(".images") for name in store.read_tensors(number, "exemplars"))
-            store.replace_tensors(number, "exemplars", {})
-            for name in ("sentinels", "spectra"):
+            for name in ("exemplars", "sentinels", "spectra"):
                 if f"{name}.safetensors" in history.record(number).files:
+                    subjects, there = _subjects_in(store, number, name)
+                    kept += subjects if name == "exemplars" else 0
+                    if there:
+                        removed.append(f"{name} of round {number}")
                     store.replace_tensors(number, name, {})
-        _drop_state(history, site)
-        store.note("dropped exemplars", site=site, subjects=count)
-        return count
+        removed += _drop_state(history, site)
+        left = store.remove_leftovers()
+        if not removed and not left:
+            raise SmgError(f"{store.folder}: nothing of site {site} is kept any more; there is nothing to drop")
+        store.note("dropped exemplars", site=site, subjects=kept)
+        return Dropped(kept, tuple(left))
 
 
-def _drop_state(history: History, site: str) -> None:
+def _subjects_in(store: Store, number: int, name: str) -> tuple[int, bool]:
+    """Return how many subjects a round's file holds, and whether it holds anything; a damaged one may."""
+    try:
+        tensors = store.read_tensors(number, name)
+    except SmgError:
+        return 0, True
+    return sum(one.endswith(".images") for one in tensors), bool(tensors)
+
+
+def _drop_state(history: History, site: str) -> list[str]:
     """Remove what the states of all rounds hold of a site's patients: a later round's may hold it too."""
-    store = history.store
+    store, removed = history.store, []
     for number in history.model.numbers:
         record = history.record(number)
         if STATE in record.files:
@@ -67,3 +92,5 @@ def _drop_state(history: History, site: str) -> None:
             left = {name: tensor for name, tensor in state.items() if not name.startswith(f"{site}/")}
             if len(left) < len(state) or record.replaced:  # or a process died while it did so
                 store.replace_tensors(number, "state", left)
+                removed.append(f"state of round {number}")
+    return removed

@@ -80,7 +80,7 @@ def test_history_rollback_and_replay(folder: Path) -> None:
     harmed.write_bytes(whole)
     assert (
         "2 exemplars of A, its sentinels and its spectra removed"
-        in smg("replay", "drop", "model", "A", cwd=folder).stdout
+        in smg("replay", "drop", "model", "A", "--yes", cwd=folder).stdout
     )
     refused = smg("learn", "model", "sites/C", cwd=folder)  # nothing is left to replay
     assert "would only fine-tune" in refused.stderr
@@ -205,7 +205,7 @@ def test_a_scheduler_that_asks_it_to_end_is_heard_as_ctrl_c_is(folder: Path) -> 
 
 
 def test_dropped_exemplars_are_not_listed_as_kept(folder: Path) -> None:
-    smg("replay", "drop", "model", "A", cwd=folder)
+    smg("replay", "drop", "model", "A", "--yes", cwd=folder)
     row = next(line for line in smg("history", "model", cwd=folder).stdout.splitlines() if line.startswith("|1"))
     assert [cell.strip() for cell in row.split("|")][-3] == "0"
 

@@ -41,7 +41,7 @@ COMMANDS = (
     ["history", "model"],
     ["rollback", "model", "0"],
     ["replay", "show", "model"],
-    ["replay", "drop", "model", "A"],
+    ["replay", "drop", "model", "A", "--yes"],
     ["predict", "model", "A/Case00.nii.gz", "--out", "masks"],
     ["learn", "model", "B"],
 )

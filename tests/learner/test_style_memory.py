@@ -123,7 +123,7 @@ def test_they_are_shown_counted_and_dropped_with_the_site(made: Path, data: Path
     assert [(row["subjects"], row["spectra"], row["bytes"]) for row in shown] == [(0, slices, 4 * 28 * slices)] * 2
     assert f"round 1: spectra of {slices} slices" in command("replay", "show", str(folder)).stdout
     assert learner.store.read_round(2).kept["A"] == Kept(subjects=0, spectra=slices, bytes=4 * 28 * slices)
-    assert "its spectra removed" in " ".join(command("replay", "drop", str(folder), "A").stdout.split())
+    assert "its spectra removed" in " ".join(command("replay", "drop", str(folder), "A", "--yes").stdout.split())
     assert list(Learner(folder).spectra()) == ["B"]
     assert json.loads(command("replay", "show", str(folder), "--json").stdout)[0]["bytes"] == 0
     Learner(folder).drop("B")
