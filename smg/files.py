@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import io
 import json
 import math
 import os
@@ -269,7 +270,7 @@ def json_file(value: object, sort_keys: bool = True) -> bytes:
 
 def append_line(path: Path, value: object, durable: bool = False) -> None:
     """Append a JSON object to a file of lines, on a line of its own even where a crash has cut the last line."""
-    with naming(path), open(path, "ab+", opener=_opened_to_append) as file:
+    with naming(path), io.open(path, "ab+", opener=_opened_to_append) as file:  # noqa: UP020, as Path.open does
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
         cut = file.read(1) not in (b"", b"\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 # One thread each: the networks of tests are so small that more threads only wait. It is set before torch is imported,
@@ -26,6 +27,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("SMG_CACHE", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     trust.begin_call()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_secret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Name subjects by a secret of the tests, never the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SMG_SECRET", str(tmp_path_factory.mktemp("secret") / "secret"))
+        yield
 
 
 @pytest.fixture(scope="session")

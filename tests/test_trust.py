@@ -17,6 +17,7 @@ from smg import trust
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
+from smg.learner.store import Store
 from smg.networks import NetworkConfig, build_network
 from tests.cli.commands import TINY, assert_line, smg
 from tests.conftest import write_site
@@ -68,6 +69,7 @@ def received(desk: Path, changes: dict[str, Any]) -> None:
         record = json.loads(path.read_text())
         record["config"] |= changes
         path.write_text(json.dumps(record))
+    Store(desk / "model").adopt()  # its journal fits, too
 
 
 def network(name: str, **arguments: Any) -> dict[str, Any]:

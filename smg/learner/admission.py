@@ -9,16 +9,12 @@ from collections.abc import Sequence
 
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
-from smg.learner.exemplars import alias
 from smg.learner.history import History
+from smg.learner.pseudonyms import Pseudonyms, pseudonyms_of
+from smg.learner.records import RoundRecord
 from smg.prepare.cache import Prepared
 from smg.sites.site import Site
 from smg.sites.split import Split, fold_site, split_site
-
-
-def scan_hashes(scan: Prepared) -> tuple[str, str]:
-    """Return hashes that re-identify a scan, as it is stored or turned, without naming the patient."""
-    return scan.content[:16], scan.turned[:16]
 
 
 def split_as_before(history: History, site: Site, config: LearnerConfig, upto: int | None = None) -> Split:
@@ -33,19 +29,24 @@ def parts_before(history: History, site: Site, upto: int | None = None) -> dict[
     """Return the part that each case of a site was in when a version learned it; nothing of other cases."""
     before: dict[str, str] = {}
     for record in history.records_of(site.name, upto):
-        part_of = record.parts.part_of()
-        names = {s.case: alias(record.config.seed, site.name, s.case) for s in site.subjects}
+        part_of, by_key = record.parts.part_of(), _key_of(record)
+        names = {s.case: by_key.subject(record.config.seed, site.name, s.case) for s in site.subjects}
         before |= {case: part_of[name] for case, name in names.items() if name in part_of}
     return before
+
+
+def parts_are_known(history: History, site: Site, upto: int | None = None) -> bool:
+    """Return whether the secret is here by which the subjects of a learned site were named."""
+    return all(pseudonyms_of(record.pseudonyms) for record in history.records_of(site.name, upto))
 
 
 def learned_elsewhere(
     history: History, site: str, prepared: Sequence[Prepared], upto: int | None = None
 ) -> dict[str, str]:
     """Return the cases whose scans a version has learned under another site's name, with that name."""
-    known = {scan: record.site for record in history.records(upto) if record.site != site for scan in record.scans}
-    found = {p.subject.case: [known[one] for one in scan_hashes(p) if one in known] for p in prepared}
-    return {case: names[0] for case, names in found.items() if names}
+    known = _known_scans([record for record in history.records(upto) if record.site != site])
+    found = {p.subject.case: _site_of(p, known) for p in prepared}
+    return {case: name for case, name in found.items() if name}
 
 
 def without_known_scans(history: History, site: str, prepared: Sequence[Prepared], leave_out: bool) -> list[Prepared]:
@@ -70,6 +71,34 @@ def trained_on(history: History, site: Site) -> set[str]:
     """Return the cases of a learned site that a round trained on."""
     cases: set[str] = set()
     for record in history.records_of(site.name):
-        names = set(record.parts.train)
-        cases |= {s.case for s in site.subjects if alias(record.config.seed, site.name, s.case) in names}
+        names, by_key = set(record.parts.train), _key_of(record)
+        cases |= {s.case for s in site.subjects if by_key.subject(record.config.seed, site.name, s.case) in names}
     return cases
+
+
+KnownScans = dict[Pseudonyms, dict[str, str]]  # by the key of their hashes: hash -> site
+
+
+def _known_scans(records: Sequence[RoundRecord]) -> KnownScans:
+    """Return the scans of rounds whose key is here; of other hospitals' scans nothing can be told."""
+    known: KnownScans = {}
+    for record in records:
+        if (by_key := pseudonyms_of(record.pseudonyms)) is not None and record.scans:
+            known.setdefault(by_key, {}).update(dict.fromkeys(record.scans, record.site))
+    return known
+
+
+def _site_of(scan: Prepared, known: KnownScans) -> str | None:
+    """Return the site at which a scan was learned, if at any."""
+    found = (sites[one] for by_key, sites in known.items() for one in by_key.scans(scan) if one in sites)
+    return next(found, None)
+
+
+def _key_of(record: RoundRecord) -> Pseudonyms:
+    by_key = pseudonyms_of(record.pseudonyms)
+    if by_key is None:
+        raise SmgError(
+            f"round {record.round}, site {record.site}: the secret of its pseudonyms is not here, so it is "
+            "not known who was trained on; let SMG_SECRET name a copy of it, or evaluate with --part all"
+        )
+    return by_key

@@ -15,7 +15,6 @@ from torch.nn.functional import normalize
 import smg
 from smg.evaluation.predict import class_logits
 from smg.evaluation.subjects import evaluate_subjects, prepared_dice
-from smg.learner.admission import scan_hashes
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Elsewhere, Scores
 from smg.learner.exemplars import alias, choose, count_of, pack, size_of
@@ -23,6 +22,7 @@ from smg.learner.familiarity import Familiar
 from smg.learner.guard import best_so_far, judge, reasons_to_hold
 from smg.learner.merging import OF_PATIENTS
 from smg.learner.processes import first_process
+from smg.learner.pseudonyms import own_pseudonyms
 from smg.learner.records import (
     BeforeAfter,
     FamiliarRecord,
@@ -79,6 +79,7 @@ def close(
         if score.exemplars:
             earlier[name] = BeforeAfter(before=_finite(score.exemplars[0]), after=_finite(score.exemplars[1]))
     guard, scores = _judged(versions, training, sentinels, earlier, guarding, far)
+    names = own_pseudonyms()
     record = RoundRecord(
         round=training.number,
         parent=history.current,
@@ -87,7 +88,8 @@ def close(
         parts=PartAliases(
             **{part: tuple(alias(config.seed, site, p.subject.case) for p in ps) for part, ps in parts.items()}
         ),
-        scans=tuple(sorted({one for subjects in parts.values() for p in subjects for one in scan_hashes(p)})),
+        scans=tuple(sorted({one for subjects in parts.values() for p in subjects for one in names.scans(p)})),
+        pseudonyms=names.identity,
         config=Settings.model_validate(config.model_dump(mode="json")),
         versions=versions_of_packages(),
         keeps_of_patients=_of_patients(training),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from smg.learner.config import LearnerConfig
+from smg.learner.pseudonyms import own_pseudonyms
 from smg.learner.records import Selection
 from smg.prepare.cache import Prepared
 from smg.prepare.grid import Grid
@@ -21,8 +21,8 @@ NOWHERE = Path()  # an exemplar has no file
 
 
 def alias(seed: int, site: str, case: str) -> str:
-    """A name that its hospital can find out and nobody else: a hash of seed, site and case."""
-    return hashlib.sha256(f"alias/{seed}/{site}/{case}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    """Return a subject's pseudonym, which its hospital can find out and nobody else (smg.learner.pseudonyms)."""
+    return own_pseudonyms().subject(seed, site, case)
 
 
 def choose(

@@ -21,6 +21,7 @@ from smg.gradients.oracle import GradientSource
 from smg.learner import undo
 from smg.learner.admission import (
     learned_elsewhere,
+    parts_are_known,
     parts_before,
     split_as_before,
     trained_on,
@@ -263,6 +264,8 @@ class Learner:
 
     def parts_of(self, site: Site, upto: int | None = None) -> dict[str, str]:
         """Return the part that each case of a site was in when a version learned it; nothing of other cases."""
+        if not parts_are_known(self.history, site, upto):
+            return {subject.case: "not known" for subject in site.subjects}
         return parts_before(self.history, site, upto)
 
     def learned_elsewhere(self, site: str, prepared: Sequence[Prepared], upto: int | None = None) -> dict[str, str]:

@@ -240,6 +240,7 @@ class RoundRecord(FileRecord):
     files: dict[FileName, Digest]
     # Hashes of files as they were, while they are being replaced.
     replaced: dict[FileName, Digest] = Field(default_factory=dict)
+    pseudonyms: str | None = None  # identity of the key of its pseudonyms; None in rounds of before there were keys
 
     @classmethod
     def upgrade(cls, tree: Tree, format: int) -> Tree:
@@ -273,6 +274,9 @@ class StartRecord(FileRecord):
 # --- journal.jsonl and checkpoints ------------------------------------------------------------------------------------
 
 
+LINKS = ("previous", "sha256", "signature")  # how a line is linked to the one before (smg.learner.chain)
+
+
 class JournalLine(Record):
     """One line of the journal: what happened to the model, and when."""
 
@@ -285,7 +289,7 @@ class JournalLine(Record):
 
     def details(self) -> dict[str, JsonValue]:
         """Return what is known of the event besides its time and kind."""
-        return self.model_dump(mode="json", exclude={"when", "event"}, exclude_none=True)
+        return self.model_dump(mode="json", exclude={"when", "event", *LINKS}, exclude_none=True)
 
 
 class CheckpointFacts(FileRecord):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from smg.errors import SmgError
 from smg.learner.history import STATE, History
-from smg.learner.store import Store
+from smg.learner.store import EMPTY, Store
 
 
 def roll_back(history: History, number: int) -> None:
@@ -62,9 +62,9 @@ def drop(history: History, site: str) -> Dropped:
                 if f"{name}.safetensors" in history.record(number).files:
                     subjects, there = _subjects_in(store, number, name)
                     kept += subjects if name == "exemplars" else 0
-                    if there:
+                    if there or history.record(number).files[f"{name}.safetensors"] != EMPTY:  # killed half-way before
                         removed.append(f"{name} of round {number}")
-                    store.replace_tensors(number, name, {})
+                        store.replace_tensors(number, name, {})
         removed += _drop_state(history, site)
         left = store.remove_leftovers()
         if not removed and not left:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smg.learner.store import Store
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.cli.commands import TINY, smg
 from tests.conftest import affine, scan, write_site
@@ -101,11 +102,14 @@ def test_a_model_of_an_older_version_says_that_it_knows_no_distance(folder: Path
     kept = [path.read_text() for path in records]
     try:
         for path in records:
-            path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "familiar"}))
+            record = json.loads(path.read_text())
+            path.write_text(json.dumps({k: v for k, v in record.items() if k not in ("familiar", "format")}))
+        Store(folder / "model").adopt()
         result = smg("predict", "model", "scans", "--out", "masks", "--overwrite", cwd=folder)
     finally:
         for path, text in zip(records, kept, strict=True):
             path.write_text(text)
+        Store(folder / "model").adopt()
     assert result.returncode == 0
     assert "distances are not known" in result.stdout
     assert "unlike" not in result.stdout

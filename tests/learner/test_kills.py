@@ -169,13 +169,17 @@ class Refusing:
         return file
 
 
+TIMES = ("time", "when", "previous", "sha256")  # what no two attempts have in common
+
+
 def _identity(path: Path, data: Any) -> str:
     """The file that is meant to be written; of a file of lines, the line but for its time; of checkpoints, how far.
 
     A checkpoint is named by its own hash, and holds the seconds that were spent: no attempt's is another's.
     """
     if path.suffix == ".jsonl":
-        return f"{path.name} {data.decode().partition('event')[2]}"
+        line = json.loads(data.decode().strip())
+        return f"{path.name} {[line[key] for key in sorted(line) if key not in TIMES]}"
     if path.parent.name == "progress":
         whole = bytes(data)
         head = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])

@@ -853,6 +853,7 @@ def test_a_model_that_numbered_its_classes_otherwise_is_refused(data: Path, tmp_
         learner(tmp_path / str(number), preparation={"size": 16, "labels": labels})
         path = tmp_path / str(number) / "model.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+        Store(path.parent).adopt()
     Learner(tmp_path / "0")
     with pytest.raises(SmgError, match="made by an older smg that numbered classes in another order"):
         Learner(tmp_path / "1")

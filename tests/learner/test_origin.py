@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from smg import trust
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
@@ -80,6 +81,7 @@ def test_the_first_name_that_does_not_fit_is_named(change, sentence: str, tmp_pa
 
 def test_a_file_may_hold_half_precision_and_a_shared_tensor_under_any_one_of_its_names(tmp_path: Path) -> None:
     config = NetworkConfig(name="tests.learner.test_shared:PlainConvUNet")
+    trust.allow(config.name)
     inner = PlainConvUNet(1, 2).state_dict()  # as its own program stores it: without our name before it
     other_names = {name: t for name, t in inner.items() if name.startswith("decoder")}  # not those we store under
     halved = {name: t.half() if t.is_floating_point() else t.clone() for name, t in other_names.items()}

@@ -137,5 +137,6 @@ def test_a_name_that_leads_nowhere_is_an_error_of_one_line(tmp_path: Path) -> No
     record = made.store.read_round(1)
     files = record.files | {"weights.safetensors": hashlib.sha256(path.read_bytes()).hexdigest()}
     write_record(made.store.round_folder(1) / "round.json", record.model_copy(update={"files": files}))
+    made.store.adopt()
     with pytest.raises(SmgError, match=r"weights.safetensors: damaged \(names of shared tensors"):
         Store(tmp_path / "model").read_tensors(1, "weights")

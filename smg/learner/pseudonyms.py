@@ -1,0 +1,89 @@
+"""Pseudonyms of subjects and hashes of scans, keyed with a secret that lies outside of every model.
+
+A plain hash of a case number is undone by trying all case numbers, and a plain hash of a scan by whoever has the scan.
+With HMAC and a secret of the hospital nobody else can try. The secret is a file of random bytes, made when a first
+round needs it: `SMG_SECRET` names it, or it is `smg/secret` in the user's data folder (XDG_DATA_HOME). No command
+copies or exports it. A record holds the key's identity, a hash of the secret, so that it is known which key its names
+were made with; records of before have plain hashes, which are still recognised.
+
+Splits and weights do not depend on the secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from smg.errors import SmgError
+from smg.files import make_folder, placing
+from smg.prepare.cache import Prepared
+
+LENGTH = 32  # bytes of a secret
+
+
+@dataclass(frozen=True)
+class Pseudonyms:
+    """Names of subjects and scans under one key; without a key as before there were keys."""
+
+    key: bytes | None
+
+    @property
+    def identity(self) -> str | None:
+        """What a record says of the key."""
+        return None if self.key is None else hmac.digest(self.key, b"identity", "sha256").hex()[:16]
+
+    def subject(self, seed: int, site: str, case: str) -> str:
+        """Return a subject's pseudonym."""
+        words = f"alias/{seed}/{site}/{case}".encode("utf-8", "surrogateescape")
+        if self.key is None:
+            return hashlib.sha256(words).hexdigest()[:8]
+        return hmac.digest(self.key, words, "sha256").hex()[:16]
+
+    def scans(self, scan: Prepared) -> tuple[str, str]:
+        """Return hashes that re-identify a scan, as it is stored or turned."""
+        if self.key is None:
+            return scan.content[:16], scan.turned[:16]
+        found = (
+            hmac.digest(self.key, f"scan/{one}".encode(), "sha256").hex()[:16] for one in (scan.content, scan.turned)
+        )
+        return next(found), next(found)
+
+
+def own_pseudonyms() -> Pseudonyms:
+    """Return those of this hospital; its secret is made if there is none."""
+    path = secret_file()
+    if not path.exists():
+        make_folder(path.parent)
+        with placing(path, is_good=lambda there: there.stat().st_size == LENGTH) as temporary:
+            temporary.chmod(0o600)
+            temporary.write_bytes(secrets.token_bytes(LENGTH))
+    return Pseudonyms(_read(path))
+
+
+def pseudonyms_of(identity: str | None) -> Pseudonyms | None:
+    """Return the pseudonyms that a record was made with, by its key's identity; None if that key is not here."""
+    if identity is None:
+        return Pseudonyms(None)
+    path = secret_file()
+    own = Pseudonyms(_read(path)) if path.exists() else None
+    return own if own and own.identity == identity else None
+
+
+def secret_file() -> Path:
+    """Return where the secret lies."""
+    default = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "smg" / "secret"
+    return Path(os.environ.get("SMG_SECRET") or default)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise SmgError(f"{path}: {error.strerror}; it is the secret of pseudonyms (SMG_SECRET)") from None
+    if len(found) < LENGTH:
+        raise SmgError(f"{path}: too short for a secret of pseudonyms ({LENGTH} bytes); restore it from a backup")
+    return found
