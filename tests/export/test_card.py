@@ -59,7 +59,7 @@ def test_the_card_says_what_was_learned_and_how_well(folder: Path) -> None:
         "method: sga+c",
         "iterations: 3",
         "width: 4",
-        f"| torch, in training | {second['versions']['torch']} |",
+        f"| torch, in training | {second.versions['torch']} |",
     ):
         assert fact in text
 
@@ -139,7 +139,7 @@ def test_an_export_as_it_is_typed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (("export", "model", "--as", "keras", "--out", "o"), 2, "--as keras: it is monai-bundle, onnx or torch"),
+        (("export", "model", "--as", "keras", "--out", "o"), 2, "keras: it is monai-bundle, nnunet, onnx or torch"),
         (("export", "model", "--as", "torch", "--out", "o", "--round", "7"), 1, "model: no round 7; it has 1, 2"),
         (("export", "model", "--as", "torch", "--out", "A"), 1, "A: is there already; give a new folder"),
         (("export", "nowhere", "--as", "torch", "--out", "o"), 1, "nowhere: no model there"),

@@ -454,7 +454,7 @@ def _stopped(made: Learner, site: Site) -> None:
 def test_another_round_under_way_is_not_thrown_away(taught: Learner, data: Path) -> None:
     folder, site = taught.store.folder, Site.find(data, "C")
     _stopped(taught, site)
-    with pytest.raises(SmgError, match=r"a round on site C is under way there; go on .* delete .*/progress$"):
+    with pytest.raises(SmgError, match=r"a round on site C is under way there; go on .*smg abandon"):
         taught.learn(Site.find(data, "B"), again=True)
     other = taught.config.model_copy(update={"iterations": 3})
     with pytest.raises(SmgError, match="on site C is under way there, with another configuration; go on"):
@@ -463,7 +463,7 @@ def test_another_round_under_way_is_not_thrown_away(taught: Learner, data: Path)
     with pytest.raises(SmgError, match="under way there, with another split; go on"):
         taught.learn(site, split={"train": tuple(cases), "validation": (), "test": ()})
     taught.rollback(1)
-    with pytest.raises(SmgError, match="with another round before it and other exemplars; go on"):
+    with pytest.raises(SmgError, match="with another round before it and other exemplars; it goes on from round 2"):
         taught.learn(site)
     taught.rollback(2)
     assert taught.learn(site).round == 3
@@ -502,7 +502,7 @@ def _only_the_arrays(store: Store, number: int, name: str, tensors: dict[str, to
 
 def test_a_checkpoint_of_an_older_smg_is_refused(taught: Learner, data: Path) -> None:
     taught.store.checkpoint({"x": torch.zeros(3)}, at_checkpoint("C", 3, 1))
-    with pytest.raises(SmgError, match=r"site C is under way there, begun by an older smg .* delete .*/progress$"):
+    with pytest.raises(SmgError, match=r"site C is under way there, begun by an older smg .*smg abandon"):
         taught.learn(Site.find(data, "C"))
 
 
