@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from smg.learner.closing import versions
+from smg.learner.closing import versions_of_packages
 from tests.cli.commands import TINY, assert_line, smg
 from tests.conftest import write_site
 
@@ -73,8 +73,8 @@ def test_another_torch_or_number_of_threads_is_a_warning(
 ) -> None:
     model = tmp_path / "model"
     shutil.copytree(folder / "model", model)
-    other = versions() | {"torch": "9.9.9", "threads": 77}
-    monkeypatch.setattr("smg.learner.learner.versions", lambda: other)
+    other = versions_of_packages() | {"torch": "9.9.9", "threads": 77}
+    monkeypatch.setattr("smg.learner.learner.versions_of_packages", lambda: other)
     resumed = smg("learn", model, folder / "C", "--unguarded", "--json")
     assert resumed.returncode == 0
     assert "goes on with torch 9.9.9, 77 threads: its weights will differ in their last bits" in resumed.stderr
