@@ -73,6 +73,7 @@ def with_weights(model: Path, value: float) -> None:
     about = json.loads(record.read_text())
     about["files"]["weights.safetensors"] = hashlib.sha256(file.read_bytes()).hexdigest()
     record.write_text(json.dumps(about))
+    smg("verify", model, "--adopt")  # as an attacker would
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 3e38])
