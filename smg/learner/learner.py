@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 import smg
@@ -29,6 +30,7 @@ from smg.learner.admission import (
 )
 from smg.learner.closing import Guarding, Parts, close, close_again, versions_of_packages
 from smg.learner.config import LearnerConfig
+from smg.learner.configure import configuration, typed
 from smg.learner.elsewhere import Elsewhere, Rows
 from smg.learner.familiarity import Familiar
 from smg.learner.history import History, Stored, UnderWay
@@ -95,14 +97,15 @@ class Learner:
     def create(
         cls, folder: str | Path, config: LearnerConfig | None = None, origin: Origin | None = None, **options: Any
     ) -> Learner:
-        """Make a model that has learned nothing yet; options are those of `LearnerConfig`.
+        """Make a model that has learned nothing yet and return it.
 
-        Its first weights are random, or those of an `origin` (smg.learner.origin.read_origin).
+        `options` are settings of `LearnerConfig`. They are laid over `config` if that is given as well, and over the
+        defaults if not. The first weights are random, or those of an `origin` (`smg.learner.origin.read_origin`).
         """
         store = Store(Path(folder))
         there = store.exists
         meet()  # before any process writes what the others look for
-        made = config or LearnerConfig.model_validate(options)
+        made = _with_options(config, options)
         if origin:
             weights = copied(origin.fitted(build_network(made.network, made.seed)))
         with store.locked() if first_process() and not there else nullcontext():
@@ -565,6 +568,15 @@ class Learner:
         """Take the configuration of the round that is current now, unless one was given."""
         if not self._keeps_config:
             self.versions.refresh()
+
+
+def _with_options(config: LearnerConfig | None, options: Mapping[str, Any]) -> LearnerConfig:
+    """Return a configuration with options laid over it, checked; over the defaults where there is none."""
+    if config and not options:
+        return config
+    below = config.model_dump() if config else {}
+    plain = {key: value.model_dump() if isinstance(value, BaseModel) else value for key, value in options.items()}
+    return configuration(below, typed(plain))
 
 
 def _by_all(

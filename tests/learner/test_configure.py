@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
+from smg.learner.config import LearnerConfig
 from smg.learner.configure import configuration, from_words, from_yaml, read_yaml, to_yaml
+from smg.learner.learner import Learner
+from smg.networks.config import NetworkConfig
 from smg.prepare.effects import Augmentation
 
 
@@ -93,3 +96,24 @@ def test_what_goes_with_a_setting_goes_when_it_is_replaced() -> None:
     assert configuration(stored, {"method": "sga+c"}).options == {"inner": "adam"}  # the same method, another buffer
     both = from_words(["augment.rotation={strength: 30, probability: 1}", "augment.preset=mild"])
     assert configuration(both).augment.rotation.strength == 30
+
+
+def test_a_model_is_made_with_options_laid_over_its_configuration(tmp_path: Path) -> None:
+    below = configuration({"method": "sga", "options": {"gamma": 0.1}, "iterations": 9, "network": {"width": 4}})
+    made = Learner.create(tmp_path / "a", below, iterations=5, network={"depth": 2}, options={"beta": 0.2}).config
+    assert (made.iterations, made.network.width, made.network.depth) == (5, 4, 2)
+    assert made.options == {"gamma": 0.1, "beta": 0.2}
+    assert Learner(tmp_path / "a").config == made  # as written, too
+    assert Learner.create(tmp_path / "b", below, method="jm").config.options == {}  # those were of another method
+    network = NetworkConfig(width=6, depth=1)
+    assert Learner.create(tmp_path / "c", below, network=network).config.network.width == 6
+    assert Learner.create(tmp_path / "d", below).config == below
+
+
+@pytest.mark.parametrize("below", [None, configuration({"iterations": 9})], ids=["alone", "over a configuration"])
+def test_a_model_is_not_made_with_options_that_are_wrong(below: LearnerConfig | None, tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match="did you mean iterations"):
+        Learner.create(tmp_path / "model", below, iteration=5)
+    with pytest.raises(Misuse, match="iterations: Input should be greater"):
+        Learner.create(tmp_path / "model", below, iterations=0)
+    assert not (tmp_path / "model").exists()
