@@ -47,21 +47,31 @@ class Unanswered(SmgError):
 
 
 class Gradient(Protocol):
-    """All that a method knows of who answers."""
+    """The gradients that a method can ask for. Every vector is flat, and as long as Θ.
+
+    The same method runs on one process, on several, and over hospitals: what computes the gradients is hidden from it.
+    """
 
     def __call__(self, theta: Tensor, batch: Batch, loss: Loss | None = None) -> Tensor:
-        """Return g(Θ; B), of the segmentation loss or of another one."""
+        """Return g(Θ; B), the gradient at Θ of the mean loss over a batch.
+
+        Args:
+            theta: Parameters Θ; any vector, also one that is not the network's own.
+            batch: Batch B of the iteration.
+            loss: Function of the outputs. Default: the segmentation loss of the settings.
+        """
 
     def several(self, asked: Sequence[Asked]) -> list[Tensor]:
-        """Return the gradients of several (Θ, B) or (Θ, B, loss), none of which depends on another's answer.
+        """Return the gradients of several (Θ, B) or (Θ, B, loss).
 
-        The same as one call for each; who answers from far away needs one journey for all of them.
+        The result is that of one call for each. Where gradients are computed at other hospitals, they are requested
+        together, which saves time on the network.
         """
 
     def linear(
         self, theta: Tensor, batch: Batch, loss: Loss | None = None
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """Return g(Θ; B), and v -> H(Θ; B) v, the product with the Hessian."""
+        """Return g(Θ; B), and a function that multiplies a vector v with the Hessian: H(Θ; B) v."""
 
     def preconditioned(self, gradient: Tensor) -> Tensor:
         """Return the gradient as the outer optimiser scales it: g / (√v̂ + ε)."""

@@ -59,7 +59,11 @@ class ReplayConfig(BaseModel):
 
 
 class LearnerConfig(BaseModel):
-    """As the paper by default."""
+    """All settings of a round, validated. The defaults are those of the paper.
+
+    [Settings](settings.md) lists every setting with its default and meaning. Settings with a dot in their name are
+    nested: `replay.subjects=4` is `LearnerConfig(replay={"subjects": 4})`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -176,14 +180,14 @@ class LearnerConfig(BaseModel):
         return LearnerConfig.model_validate(changed, context=OPENED)
 
     def code(self) -> dict[str, str]:
-        """Return the names of code of one's own, by kind: `{"method": "mine.py:mine"}`."""
+        """Return the user's own code that the settings name, by kind: `{"method": "mine.py:mine"}`."""
         return trust.code_named_in(self.model_dump())
 
     def segmentation_loss(self) -> Loss:
-        """The loss that `grad` is of where a method asks for no other."""
+        """Return the loss whose gradients a method gets unless it asks for another one."""
         return find_loss(self.loss, self.loss_options, self.network.classes)
 
     def recipe(self) -> Recipe:
-        """Return the method with its options, and the policy that fills its buffer."""
+        """Return the method with its options, and the policy by which its exemplars are chosen."""
         name, policy = spelled(self.method)
         return Recipe(find_method(name, **self.options), self.replay.policy or policy)

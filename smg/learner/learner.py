@@ -63,13 +63,14 @@ from smg.sites.volume import Volume
 
 
 class Learner:
-    """One model in one folder.
+    """A model in a folder: it learns one site after another, segments scans, and can be rolled back.
 
         learner = Learner.create("model", method="sga+c", iterations=2000)
         learner.learn(Site.find("data/RUNMC"))
         learner.evaluate(Site.find("data/HK"))
 
-    A round killed at any moment goes on where it was when `learn` is called again, and ends with the same weights.
+    If a process is killed during a round, call `learn` again with the same site: the round resumes at its last
+    checkpoint and ends with the same weights.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class Learner:
         other_preparation: bool = False,
         trust_code: bool = False,
     ) -> None:
-        """Open a model; `config` is what its next rounds go by, the model's own if none is given.
+        """Open the model in a folder.
 
-        The network must be the model's. A preparation that differs is refused unless `other_preparation`.
-
-        A method, loss, policy or network of one's own that the folder names does not run unless its file is trusted
-        (smg.trust), or `trust_code` says so.
+        Args:
+            folder: Folder of the model, as made by `create`.
+            config: Settings of the next rounds. Default: the model's own. The network cannot differ from the model's.
+            other_preparation: Accept a `config` that prepares scans in another way than the model's rounds did.
+            trust_code: Run code of your own that the folder names (a method, loss, replay policy or network). Without
+                it, such code runs only if its file was trusted before.
         """
         self.history = History(Path(folder))
         self.versions = Versions(self.history, config, other_preparation)
@@ -97,10 +100,14 @@ class Learner:
     def create(
         cls, folder: str | Path, config: LearnerConfig | None = None, origin: Origin | None = None, **options: Any
     ) -> Learner:
-        """Make a model that has learned nothing yet and return it.
+        """Make a model that has learned nothing yet, and return it.
 
-        `options` are settings of `LearnerConfig`. They are laid over `config` if that is given as well, and over the
-        defaults if not. The first weights are random, or those of an `origin` (`smg.learner.origin.read_origin`).
+        Args:
+            folder: Folder to make. It must not hold a model.
+            config: Settings of the model. Default: those of the paper.
+            origin: Weights to begin with, read by `smg.learner.origin.read_origin`. Default: random weights.
+            **options: Settings of `LearnerConfig` that replace those of `config`, such as `iterations=2000`. A
+                mapping replaces only the keys that it has: `network={"width": 8}`.
         """
         store = Store(Path(folder))
         there = store.exists
@@ -142,12 +149,12 @@ class Learner:
 
     @property
     def current(self) -> int:
-        """The round whose weights are in use; 0 before the first."""
+        """The number of the round whose weights are in use; 0 before the first."""
         return self.history.current
 
     @property
     def sites(self) -> list[str]:
-        """The sites learned, in order."""
+        """The names of the learned sites, in the order of learning."""
         return self.history.sites
 
     def rounds(self, upto: int | None = None) -> list[RoundEntry]:
@@ -155,7 +162,7 @@ class Learner:
         return self.history.line(upto)
 
     def held(self, number: int) -> bool:
-        """Return whether a round still waits to be accepted."""
+        """Return whether the guard has held a round that was not accepted since."""
         return self.history.held(number)
 
     def stored(self) -> list[Stored]:
@@ -187,16 +194,27 @@ class Learner:
         answering: Answering = this_process,
         elsewhere: Elsewhere | None = None,
     ) -> RoundRecord:
-        """Learn a site in one round and return its record. After it the site's data may be deleted.
+        """Learn a site in one round, and return the round's record. The site's data may be deleted afterwards.
 
-        A site learned before is refused unless `again`; subjects with faults are left out if `leave_out`.
+        At the end of the round, the guard evaluates the new network at every earlier site. If the Dice score of a site
+        falls too far, or cannot be measured, the round is stored but held: it becomes current only by `accept`.
 
-        The guard judges the round by each earlier site's sentinels, or by the scans of `held_out` (by site), none of
-        which was ever trained on. If a site falls by more than `tolerance` points of DSC (default: `guard.tolerance`),
-        or if nothing can be said of it, the round is kept but held: it is not made current until it is accepted. With
-        `unguarded` no round is held.
-
-        `answering` makes who answers for gradients; hospitals `elsewhere` answer for the exemplars that they keep.
+        Args:
+            site: Site to learn.
+            split: Cases of its training, validation and test part. Default: drawn by the seed, except that a case
+                learned before stays in its part.
+            again: Learn a site that was learned before. Without it, such a site is an error.
+            leave_out: Go on without subjects that have faults. Without it, a fault is an error.
+            tolerance: Loss that is allowed at each earlier site, in points of Dice (percent): this much in the round,
+                and twice as much below the site's best. Default: the setting `guard.tolerance`.
+            unguarded: Hold no round.
+            held_out: Scans to guard earlier sites with, by site name. Scans that were trained on are left out. Default:
+                the sentinels that the model stores of each site.
+            checkpoint_seconds: Least time between two checkpoints, in seconds.
+            on_step: Callback after each iteration, with its number and its `Step`.
+            say: Callback for notes to the user, one line each.
+            answering: Factory of the object that computes gradients. Default: this process.
+            elsewhere: Other hospitals that compute gradients of exemplars which they keep.
         """
         tolerance = self.config.guard.tolerance if tolerance is None else tolerance
         if math.isnan(tolerance):
@@ -431,7 +449,7 @@ class Learner:
             self.store.checkpoint(training.tensors(), facts)
 
     def abandon(self) -> UnderWay | None:
-        """Give up the round under way, note it in the journal, and return what it was; None if it cannot be read."""
+        """Discard the unfinished round, note it in the journal, and return what it was; None if it cannot be read."""
         with self._alone():
             self.history.reload()
             under_way = self.history.under_way()
@@ -460,10 +478,18 @@ class Learner:
         number: int | None = None,
         on_subject: OnSubject | None = None,
     ) -> list[Evaluated]:
-        """Measure every subject of a site's part (`all` for the whole site) on its own grid, by a round's network.
+        """Segment the subjects of a site, compare them with their masks, and return the metrics of each subject.
 
-        Without a part: the test part of a site that the version has learned or of a split that is given, and all of
-        any other site.
+        Metrics are computed on each scan's own grid.
+
+        Args:
+            site: Site to evaluate. It may be one that the model has not learned.
+            part: `train`, `validation`, `test` or `all`. Default: `test` if the site was learned or a split is given,
+                and `all` if not.
+            split: Cases of each part. Default: the parts that the site was learned with, or would be.
+            leave_out: Go on without subjects that have faults. Without it, a fault is an error.
+            number: Round whose network is evaluated. Default: the current one.
+            on_subject: Callback with (subject, index, total), before each subject is evaluated.
         """
         asked = part
         if part is None:
@@ -486,18 +512,24 @@ class Learner:
         )
 
     def predict(self, *channels: Volume) -> Prediction:
-        """Predict a scan's mask, on the scan's own grid, and how far the scan is from each site learned."""
+        """Segment a scan; return its mask on the scan's own grid, and how far the scan is from each learned site.
+
+        Args:
+            *channels: The scan, one volume for each channel (`smg.sites.volume.read_volume`).
+        """
         return self.predictor().predict(*channels)
 
     def predict_all(self, scans: Iterable[Path | Sequence[Path]], keep: Keep | None = None) -> Iterator[Answer]:
-        """Yield (file, prediction) or (file, error) of each scan, in order, several at a time.
+        """Segment scans, several at a time, and yield (file, prediction) or (file, error) of each, in order.
 
-        `keep(file, prediction)`, called in a thread, is the place to write a mask.
+        Args:
+            scans: File of each scan, or the files of its channels.
+            keep: Callback with (file, prediction), called in a thread; the place to write a mask.
         """
         return self.predictor().predict_all(scans, keep)
 
     def predictor(self, number: int | None = None) -> Predictor:
-        """Return a round's network with what it knows of its sites, read once; the current round's without a number."""
+        """Return the predictor of a round, by default the current one; it is read once and reused."""
         if number is None:
             self._refuse_unlearned()
             number = self.current
@@ -522,7 +554,7 @@ class Learner:
             raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")
 
     def network(self, number: int | None = None) -> nn.Module:
-        """Return the network of a round, the current one by default; round 0 has the first weights."""
+        """Return the network of a round, by default the current one; round 0 has the initial weights."""
         return self.versions.network(number)
 
     def network_for(self, site: str, number: int | None = None) -> nn.Module:
@@ -548,19 +580,20 @@ class Learner:
     # --- taking back --------------------------------------------------------------------------------------------------
 
     def rollback(self, number: int) -> None:
-        """Make an earlier round current; nothing is deleted."""
+        """Make an earlier round current. Later rounds are not deleted."""
         undo.roll_back(self.history, number)
         self._follow()
 
     def accept(self, number: int) -> None:
-        """Make a held round current."""
+        """Make a round current that the guard has held."""
         undo.accept(self.history, number)
         self._follow()
 
     def drop(self, site: str) -> int:
-        """Remove what every round holds of a site's patients, and return how many exemplars there were.
+        """Delete what every round stores of a site's patients, and return how many exemplars were deleted.
 
-        It is exemplars, sentinels, spectra, and what a method's state says is of that site. The journal notes it.
+        These are exemplars, sentinels, spectra and the tensors of a method's state that belong to the site. The journal
+        notes it.
         """
         return undo.drop(self.history, site).exemplars
 

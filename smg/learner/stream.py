@@ -40,11 +40,27 @@ from smg.sites.split import Split, fold_site, load_splits, save_splits, split_si
 
 @dataclass
 class Stream:
-    """Rounds over `order`; after each the model is evaluated on every site's test part. A last round learns `unseen`.
+    """Learn an ordered stream of sites, and evaluate every site after every round.
 
-        Stream(sites, order=["RUNMC", "HCRUDB"], unseen="HK", config=LearnerConfig(method="sga+c")).run("runs/one")
+        sites = find_sites(Path("data"))  # from smg.sites.layouts
+        config = smg.LearnerConfig(method="sga+c")
+        smg.Stream(sites, order=["RUNMC", "HCRUDB"], unseen="HK", config=config).run("runs/one")
 
-    The folder holds the model, the split, `log.jsonl` and `results.json`; a run that was stopped goes on where it was.
+    Args:
+        sites: Sites by name.
+        order: Names of the sites to learn, in order.
+        unseen: Held-out site: evaluated after every round, and learned in a last one. None for no such site.
+        config: Settings of every round.
+        splits: Cases of each site's parts, by site. Default: drawn by the seed.
+        part: Part of each site that is evaluated; `validation` while settings are being chosen.
+        leave_out: Go on without subjects that have faults. Without it, a fault is an error.
+        name: Name in tables. Default: the method's.
+        checkpoint_seconds: Least time between two checkpoints, in seconds.
+        say: Callback for notes to the user, one line each.
+        on_step: Callback after each iteration, with its number and its `Step`.
+        on_scan: Callback with the site's name, after each scan that is prepared at the beginning.
+        on_subject: Callback with (subject, index, total), before each subject is evaluated.
+        listeners: Callbacks that receive every event which is written to the run's log.
     """
 
     sites: dict[str, Site]
@@ -52,15 +68,15 @@ class Stream:
     unseen: str | None
     config: LearnerConfig
     splits: dict[str, Split] | None = None
-    part: str = "test"  # what is evaluated; `validation` while settings are being chosen
+    part: str = "test"
     leave_out: bool = False
-    name: str = ""  # in tables; the method's if not given
+    name: str = ""
     checkpoint_seconds: float = 60.0
     say: Callable[[str], None] = field(default=lambda line: None)
-    on_step: OnStep | None = None  # after every iteration
-    on_scan: Callable[[str], None] | None = None  # (site), after each scan that is prepared at the beginning
-    on_subject: OnSubject | None = None  # before a subject is evaluated
-    listeners: Sequence[Listener] = ()  # each gets every event, as the run's log does
+    on_step: OnStep | None = None
+    on_scan: Callable[[str], None] | None = None
+    on_subject: OnSubject | None = None
+    listeners: Sequence[Listener] = ()
 
     def __post_init__(self) -> None:
         wanted = [*self.order, *([self.unseen] if self.unseen else [])]
@@ -73,7 +89,10 @@ class Stream:
         self.config = self.config.with_channels(self.sites[wanted[0]].channels)
 
     def run(self, folder: str | Path) -> Results:
-        """Learn, evaluate, write `results.json` and return its content."""
+        """Learn and evaluate in a folder, write `results.json` there, and return its content.
+
+        The folder also holds the model, the split and `log.jsonl`. A run that was stopped resumes where it was.
+        """
         folder = Path(folder)
         with locked(folder) if first_process() else nullcontext():
             return self._run(folder)

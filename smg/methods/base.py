@@ -22,54 +22,68 @@ Opt = Callable[[Tensor, Tensor], Tensor]  # opt(Θ, g): one step of the outer op
 
 @dataclass(frozen=True)
 class Method:
-    """A recipe over gradients. Its fields are its hyper-parameters, its flags and its documentation.
+    """Base class of every method: it computes the direction of an update from gradients.
 
-    A method asks for gradients of named batches at chosen parameters and returns one direction. It never touches the
-    network, the optimiser, the device, the disk or the buffer.
+    A method asks for gradients of named batches at chosen parameters, and returns one direction. It does not access the
+    network, the optimiser, the device, the disk or the replay buffer. A subclass is a frozen dataclass that implements
+    `direction`. Its fields are its hyper-parameters: they are written into every result, and each is an option of the
+    command line.
 
-    What it remembers is in `self.state`, tensors by name, and nowhere else. The fields are what a method *is*: frozen,
-    compared, written into every result. The state is what happened to it. It stands beside the fields so that an
-    equation reads `self.state["theta"]` where the publication has Θ*, and a method without memory, which is most, has
-    the same `direction(theta, grad, batches)` as one with it. Whoever runs the method loads and stores the state: it is
-    checkpointed after every step, and belongs to the version that the round becomes.
+    A method stores what it remembers in `self.state`, a dictionary of tensors, and nowhere else. The state is loaded
+    and stored for the method: with every checkpoint, and with the version that a round becomes. The name of a tensor
+    that is made from one site's patients begins with the site: `f"{batches.site}/..."`. Such a tensor is deleted
+    together with the site's exemplars.
 
-    A tensor of one site's patients is named `SITE/...` (`batches.site` is the incoming one's name): it is removed with
-    the site's exemplars. `keeps_of_patients` says in words what the state holds.
+    Attributes:
+        name: Name under which the method is registered.
+        keeps: What is stored of previous sites for replay: `exemplars`, `nothing` or `everything`.
+        stores_outputs: Store the network's outputs with each exemplar, as they were when it was chosen.
+        keeps_of_patients: What the state holds of patients, in words. A method that remembers must set it.
+        one_network_a_site: Train a network of its own for each site.
     """
 
     name: ClassVar[str]
-    keeps: ClassVar[Literal["exemplars", "nothing", "everything"]] = "exemplars"  # of previous sites, for replay
-    stores_outputs: ClassVar[bool] = False  # with each exemplar, the network's outputs when it was chosen
-    keeps_of_patients: ClassVar[str] = ""  # in its state; a method with memory must say it
+    keeps: ClassVar[Literal["exemplars", "nothing", "everything"]] = "exemplars"
+    stores_outputs: ClassVar[bool] = False
+    keeps_of_patients: ClassVar[str] = ""
     one_network_a_site: ClassVar[bool] = False
 
     @cached_property
     def state(self) -> dict[str, Tensor]:
-        """What the method remembers, by name."""
+        """The tensors that the method remembers, by name."""
         return {}
 
     def begin_round(self, theta: Tensor, grad: Gradient, batches: Iteration) -> None:
-        """Look at Θ before a round's first iteration; `batches.each()` passes over the whole incoming site."""
+        """Prepare for a round; called with Θ before its first iteration. The default does nothing.
+
+        `batches.each()` iterates over the whole incoming site.
+        """
 
     def end_round(self, theta: Tensor, grad: Gradient, batches: Iteration) -> None:
-        """Look at the Θ that closes a round, and at the site it was learned from, before that may be deleted."""
+        """Finish a round; called with its final Θ, while the site's data is still there. The default does nothing."""
 
     def has_something_to_do(self, batches: Iteration) -> bool:
-        """Whether `direction` is asked, or nothing is there yet that would make it differ from fine-tuning.
+        """Return whether this iteration differs from fine-tuning; `direction` is called only if it does.
 
-        Without exemplars to replay, in the first round, a method that keeps them has nothing to do. One that keeps none
-        has, as soon as it remembers something; or always, if it remembers nothing.
+        A method that keeps exemplars has something to do once there are exemplars to replay: not in the first round. A
+        method that keeps none has something to do once its state is not empty, or always if it has no state.
         """
         if self.keeps == "nothing":
             return bool(self.state) or not self.remembers()
         return batches.replay is not None
 
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
-        """Return what is handed to the optimiser."""
+        """Return the direction that the optimiser receives in place of a gradient: one flat vector, as long as Θ.
+
+        Args:
+            theta: Parameters Θ of the network, one flat vector.
+            grad: Gradients of a batch, at Θ or at any other vector.
+            batches: Batches of this iteration.
+        """
         raise NotImplementedError
 
     def update(self, theta: Tensor, grad: Gradient, opt: Opt, batches: Iteration) -> Tensor:
-        """Return Θ after one iteration; with nothing to do, every method is fine-tuning."""
+        """Return Θ after one iteration; fine-tuning if the method has nothing to do."""
         if self.has_something_to_do(batches):
             return self.later_update(theta, grad, opt, batches)
         return opt(theta, grad(theta, batches.incoming))
@@ -80,7 +94,7 @@ class Method:
 
     @classmethod
     def remembers(cls) -> bool:
-        """Whether the method looks at rounds as a whole, and so has a state."""
+        """Return whether the method has a state: whether it overrides `begin_round` or `end_round`."""
         return cls.begin_round is not Method.begin_round or cls.end_round is not Method.end_round
 
 
@@ -169,7 +183,16 @@ M = TypeVar("M", bound=type[Method])
 
 
 def register(name: str) -> Callable[[M], M]:
-    """Make a method known under a name: `@register("mine")` above a dataclass that has `direction`."""
+    """Return a class decorator that registers a method under a name.
+
+    The class below it is a frozen dataclass:
+
+        @register("mine")
+        @dataclass(frozen=True)
+        class Mine(Method):
+            def direction(self, theta, grad, batches):
+                return grad(theta, batches.incoming)
+    """
 
     def known(method: M) -> M:
         METHODS.add(name, method)

@@ -41,7 +41,12 @@ class Batch:
 
 @dataclass
 class Iteration:
-    """One iteration of a round. Each draw is a function of (seed, round, number), and is made on demand."""
+    """The batches of one iteration, as a method sees them.
+
+    A batch is drawn when it is first used. The draw depends only on the seed, the round and the number of the
+    iteration, so it does not matter which other batches a method uses. `site` is the name of the incoming site, and
+    `earlier` is the number of rounds before this one.
+    """
 
     incoming_site: Slices
     previous_sites: Sequence[Sized]  # slices of each: its exemplars or all; a number where they lie elsewhere
@@ -59,17 +64,17 @@ class Iteration:
 
     @cached_property
     def incoming(self) -> Batch:
-        """Return D: a batch of the incoming site."""
+        """D: a batch of the incoming site."""
         return Batch("incoming", self._rows(0, self.incoming_site, self.size, first=0), self)
 
     @cached_property
     def replay(self) -> Batch | None:
-        """P: a batch drawn evenly over all previous sites; None in the first round."""
+        """P: a batch drawn evenly from all previous sites; None in the first round."""
         return self._replay("replay", first=self.size)
 
     @cached_property
     def second_replay(self) -> Batch | None:
-        """P': another batch as P, drawn apart from it."""
+        """P': a second batch like P, drawn independently of it; None in the first round."""
         replayed = self.replay_size or self.size
         return self._replay("second replay", first=3 * self.size + (2 + len(self.previous_sites)) * 2 * replayed)
 
@@ -89,7 +94,7 @@ class Iteration:
 
     @cached_property
     def exemplars(self) -> tuple[Batch, ...]:
-        """Return the P_k: a batch of each previous site, each of the size of P."""
+        """P_k: one batch of each previous site, each as large as P."""
         first, count = 2 * self.size + (self.replay_size or 0), self.replay_size or self.size
         return tuple(
             Batch(f"site {k}", self._rows(k, source, count, first + (k - 1) * count), self)
@@ -98,7 +103,7 @@ class Iteration:
 
     @cached_property
     def pooled(self) -> Batch:
-        """Return a batch over every slice of every site so far, of the size of D and P together."""
+        """A batch drawn from all slices of the incoming and the previous sites, as large as D and P together."""
         sources = [self.incoming_site, *self.previous_sites]
         starts = list(accumulate((len(source) for source in sources), initial=0))
         replayed = self.replay_size or self.size
@@ -110,9 +115,10 @@ class Iteration:
         return Batch("pooled", tuple(rows), self)
 
     def each(self, size: int = 1) -> Iterator[Batch]:
-        """Yield every slice of the incoming site once, in order, `size` at a time; no array outlives its batch.
+        """Yield every slice of the incoming site once, in order, in batches of `size`.
 
-        Where slices are seen through windows, each is seen through one, drawn as any other of this iteration.
+        No array is kept in memory after its batch. If the settings cut windows out of slices, each slice is one window,
+        drawn as in any other batch of this iteration.
         """
         for start in range(0, len(self.incoming_site), size):
             indices = range(start, min(start + size, len(self.incoming_site)))
@@ -120,11 +126,11 @@ class Iteration:
             yield Batch("each slice", tuple((0, index, index) for index in indices), alone)
 
     def union(self, *batches: Batch) -> Batch:
-        """Return C = D ∪ P."""
+        """Return the rows of several batches as one batch, such as C = D ∪ P."""
         return Batch("union", tuple(row for batch in batches for row in batch.rows), self)
 
     def split(self, *batches: Batch) -> tuple[Batch, Batch]:
-        """Return C cut at random into equal halves C_tr and C_te, differently in every iteration."""
+        """Return two random halves, C_tr and C_te, of the union of batches; drawn again in every iteration."""
         rows = self.union(*batches).rows
         order = numpy_generator("split", self.seed, self.round, self.number).permutation(len(rows))
         half = len(rows) // 2
@@ -133,7 +139,7 @@ class Iteration:
         return Batch("virtual train", train, self), Batch("virtual test", test, self)
 
     def shuffled(self, batches: Sequence[Batch]) -> list[Batch]:
-        """Return the batches in a random order, another one in every iteration."""
+        """Return batches in a random order, drawn again in every iteration."""
         order = numpy_generator("order", self.seed, self.round, self.number).permutation(len(batches))
         return [batches[i] for i in order]
 

@@ -56,19 +56,32 @@ class Fault:
 
 @dataclass(frozen=True)
 class Site:
-    """One hospital's subjects, in the order of their cases."""
+    """The subjects of one hospital, in the order of their cases.
+
+        site = smg.Site.find("data/RUNMC")
+
+    Args:
+        name: Name of the site.
+        subjects: One entry for each patient: the images and the mask.
+        faults: Faults that the layout of the files shows, such as an image without a mask.
+        label_values: Values of the masks, where the data set's own description lists them.
+        channels: Names of the channels, in the order of a subject's images.
+    """
 
     name: str
     subjects: tuple[Subject, ...]
-    faults: tuple[Fault, ...] = ()  # those the layout shows, such as an image without a mask
-    label_values: frozenset[int] | None = field(default=None, repr=False)  # as the data set's description lists them
-    channels: tuple[str, ...] = ("image",)  # their names, in the order of a subject's images
+    faults: tuple[Fault, ...] = ()
+    label_values: frozenset[int] | None = field(default=None, repr=False)
+    channels: tuple[str, ...] = ("image",)
 
     @classmethod
     def find(cls, path: str | Path, name: str | None = None, aliases: Aliases | None = None) -> Site:
-        """Return the site at `path` (a folder or a CSV file); `name` picks one where there are several.
+        """Return the site at a path.
 
-        `aliases` lists other names of each site: `{"RUNMC": ["ISBI"]}` makes a folder `ISBI` site `RUNMC`.
+        Args:
+            path: Folder or CSV file.
+            name: Name of the site to return, where the path holds several.
+            aliases: Other names of each site: `{"RUNMC": ["ISBI"]}` makes a folder `ISBI` site `RUNMC`.
         """
         from smg.sites.layouts import find_sites
 
@@ -80,7 +93,7 @@ class Site:
         return next(iter(sites.values()))
 
     def called(self, name: str) -> Site:
-        """Return the site under another name, for hospitals whose folders have the same name."""
+        """Return the site under another name; needed if the folders of two hospitals have the same name."""
         return replace(
             self,
             name=name,
@@ -89,7 +102,7 @@ class Site:
         )
 
     def with_roi(self, names: Sequence[str]) -> Site:
-        """Return the site with masks of these structures only, where masks are SEG or RTSTRUCT files."""
+        """Return the site with only these structures in its masks; for masks that are DICOM SEG or RTSTRUCT files."""
         return replace(self, subjects=tuple(replace(subject, roi=tuple(names)) for subject in self.subjects))
 
     def keep(self, cases: set[str]) -> Site:
