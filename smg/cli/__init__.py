@@ -14,6 +14,7 @@ from smg.cli import federation, model, past, runs, sites, terminal
 from smg.cli.bench import bench
 from smg.cli.demo import demo
 from smg.cli.export import card, export
+from smg.cli.forget import forget
 from smg.cli.job import one_voice, processes, together
 from smg.cli.list_settings import settings
 from smg.cli.options import with_limit, with_loudness
@@ -52,6 +53,7 @@ app.command()(with_loudness(past.history))
 app.command()(with_loudness(past.rollback))
 app.command()(with_loudness(past.accept))
 app.command()(with_loudness(past.abandon))
+app.command()(with_loudness(forget))
 app.command()(with_loudness(with_limit(together(runs.run))))
 app.command()(with_loudness(with_limit(bench)))
 app.command()(with_loudness(watch))

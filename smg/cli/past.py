@@ -49,7 +49,7 @@ def history(model: Model, as_json: Json = False) -> None:
         if one.fault:
             print(f"round {one.entry.round} is damaged: {one.fault}")
     for line in past.journal():
-        if line.event in ("rolled back", "accepted", "dropped exemplars", "abandoned"):
+        if line.event in ("rolled back", "accepted", "dropped exemplars", "forgot a subject", "abandoned"):
             details = ", ".join(f"{key} {value}" for key, value in line.details().items())
             print(f"{line.when[:16]}  {line.event}: {details}")
     if under_way:
@@ -167,7 +167,7 @@ def replay_drop(
 
     history = History(model)
     if site in history.sites and not yes:
-        _ask(f"Delete what {model} keeps of {site}? It cannot be undone.")
+        ask(f"Delete what {model} keeps of {site}? It cannot be undone.")
     dropped = drop(history, site)
     print(
         f"{dropped.exemplars} exemplars of {site}, its sentinels and its spectra removed; "
@@ -179,7 +179,7 @@ def replay_drop(
         print(f"prepared scans may still be in the cache: delete {cache_folder()} to remove them")
 
 
-def _ask(question: str) -> None:
+def ask(question: str) -> None:
     """Ask on the terminal; without one, or after any answer but yes, nothing is done."""
     if not sys.stdin.isatty():
         raise Misuse(f"{question} There is no terminal to ask on; give --yes")

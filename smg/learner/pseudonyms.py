@@ -45,11 +45,13 @@ class Pseudonyms:
 
     def scans(self, scan: Prepared) -> tuple[str, str]:
         """Return hashes that re-identify a scan, as it is stored or turned."""
+        return self.hashes(scan.content, scan.turned)
+
+    def hashes(self, content: str, turned: str) -> tuple[str, str]:
+        """Return the same from the hashes of a scan's voxels."""
         if self.key is None:
-            return scan.content[:16], scan.turned[:16]
-        found = (
-            hmac.digest(self.key, f"scan/{one}".encode(), "sha256").hex()[:16] for one in (scan.content, scan.turned)
-        )
+            return content[:16], turned[:16]
+        found = (hmac.digest(self.key, f"scan/{one}".encode(), "sha256").hex()[:16] for one in (content, turned))
         return next(found), next(found)
 
 

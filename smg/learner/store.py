@@ -294,6 +294,10 @@ class Store:
         left = {other: found for other, found in pending.items() if other != file}
         self._write_record(folder / "round.json", record.model_copy(update={"files": files, "replaced": left}))
 
+    def replace_record(self, record: RoundRecord) -> None:
+        """Put another record in the place of a round's, as when a person is forgotten."""
+        self._write_record(self.round_folder(record.round) / "round.json", record)
+
     # --- the round under way ------------------------------------------------------------------------------------------
 
     def checkpoint(self, tensors: Tensors, about: CheckpointFacts) -> None:

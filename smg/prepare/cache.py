@@ -147,6 +147,19 @@ def open_entry(path: Path, subject: Subject) -> Prepared | None:
         return None
 
 
+def cached_copies(content: str, turned: str) -> list[Path]:
+    """Return the cache's entries of a scan, however it was prepared, by the hashes of its voxels."""
+    found = []
+    for path in sorted(cache_folder().glob("[!.]*.safetensors")):
+        try:
+            about = json.loads(safetensors_header(path)[1]["about"])
+            if about["content"] == content or (turned and about["turned"] == turned):
+                found.append(path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # damaged, or not an entry
+            continue
+    return found
+
+
 def _is_intact(path: Path, about: dict[str, Any], images: torch.Tensor, labels: torch.Tensor) -> bool:
     """Return whether an entry is as it was written, by its hash; each entry is hashed once by a process."""
     at = path.stat()

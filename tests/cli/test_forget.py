@@ -1,0 +1,73 @@
+"""`smg forget`: what it prints, asks and refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import TINY, assert_line, smg
+from tests.conftest import write_site
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with sites A and B, and a model with a style memory that has learned them."""
+    folder = tmp_path_factory.mktemp("forget")
+    for place, name in enumerate("AB"):
+        write_site(folder / name, 4, first_seed=10 * place)
+        more = [*TINY, "--set", "memory=style"] if name == "A" else []
+        result = smg("learn", "model", name, "--unguarded", *more, cwd=folder)
+        assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture
+def desk(made: Path, tmp_path: Path) -> Path:
+    shutil.copytree(made, tmp_path / "desk")
+    return tmp_path / "desk"
+
+
+def trained(desk: Path) -> str:
+    """Return a case that site A's round trained on."""
+    from smg.learner.exemplars import alias
+    from smg.learner.history import History
+
+    record = History(desk / "model").record(1)
+    cases = (f"Case{number:02d}" for number in range(4))
+    return next(case for case in cases if alias(record.config.seed, "A", case) in record.parts.train)
+
+
+def test_it_prints_what_went_and_what_cannot_be_taken_back(desk: Path) -> None:
+    told = smg("forget", "model", "--case", trained(desk), "--site", "A", "--yes", cwd=desk)
+    assert told.returncode == 0, told.stderr
+    assert "round 1: removed exemplar, part, selection scores and features\n" in told.stdout
+    line = "weights trained with this person, which cannot be taken back: round 1; rounds that go on from them: 2\n"
+    assert line in told.stdout
+    assert "spectra of A cannot be told apart by person: `smg replay drop model A` removes them all" in told.stdout
+    assert "a keyed hash of the scan may still be in the records: --scan FILE removes it" in told.stdout
+    assert "forgot a subject: rounds [1]" in smg("history", "model", cwd=desk).stdout
+    assert smg("verify", "model", cwd=desk).returncode == 0
+    assert smg("report", "model", "--out", "report.html", cwd=desk).returncode == 0
+
+
+def test_as_json_by_the_scan(desk: Path) -> None:
+    case = trained(desk)
+    words = ("--scan", f"A/{case}.nii.gz", "--yes", "--json")
+    told = json.loads(smg("forget", "model", *words, cwd=desk).stdout)
+    assert told["removed"] == {"1": ["exemplar", "part", "selection scores and features", "hashes of the scan"]}
+    assert (told["trained"], told["later"], told["spectra"], told["hashes_stay"]) == ([1], [2], ["A"], False)
+    assert_line(smg("forget", "model", *words, cwd=desk), 1, "nothing is kept of this person")
+
+
+def test_it_asks_and_refuses(desk: Path) -> None:
+    before = (desk / "model/rounds/001/round.json").read_bytes()
+    assert_line(smg("forget", "model", cwd=desk), 2, "give --case NAME or --scan FILE")
+    asked = smg("forget", "model", "--case", "Case00", "--site", "A", cwd=desk)
+    assert_line(asked, 2, "(rounds: 1", "There is no terminal to ask on; give --yes")
+    assert_line(smg("forget", "model", "--case", "Case00", "--yes", cwd=desk), 1, "was learned at A, B; --site")
+    assert_line(smg("forget", "model", "--case", "nobody", cwd=desk), 1, "nothing is kept of this person")
+    assert_line(smg("forget", "model", "--scan", "A/none.nii.gz", cwd=desk), 1, "A/none.nii.gz")
+    assert (desk / "model/rounds/001/round.json").read_bytes() == before
