@@ -1,4 +1,4 @@
-"""What earlier rounds know of a site's scans: which were learned before, where, and in which part they were.
+"""Look up a site's scans in earlier rounds: which were learned, at which site, and in which part.
 
 A scan is recognised by hashes of its content, and a case by its pseudonym, so no record names a patient.
 """
@@ -18,7 +18,7 @@ from smg.sites.split import Split, fold_site, split_site
 
 
 def split_as_before(history: History, site: Site, config: LearnerConfig, upto: int | None = None) -> Split:
-    """Split a site by a hash of seed and case; cases that a version has learned stay in the part they were in."""
+    """Return a site split by a hash of seed and case; cases learned before stay in their part."""
     before = parts_before(history, site, upto)
     if config.folds and not before:
         return fold_site(site, config.seed, config.folds)
@@ -26,7 +26,7 @@ def split_as_before(history: History, site: Site, config: LearnerConfig, upto: i
 
 
 def parts_before(history: History, site: Site, upto: int | None = None) -> dict[str, str]:
-    """Return the part that each case of a site was in when a version learned it; nothing of other cases."""
+    """Return the part of each case that a version learned from a site; other cases are left out."""
     before: dict[str, str] = {}
     for record in history.records_of(site.name, upto):
         part_of, by_key = record.parts.part_of(), _key_of(record)
@@ -36,23 +36,24 @@ def parts_before(history: History, site: Site, upto: int | None = None) -> dict[
 
 
 def parts_are_known(history: History, site: Site, upto: int | None = None) -> bool:
-    """Return whether the secret is here by which the subjects of a learned site were named."""
+    """Return whether the secret that made the pseudonyms of a learned site is available here."""
     return all(pseudonyms_of(record.pseudonyms) for record in history.records_of(site.name, upto))
 
 
 def learned_elsewhere(
     history: History, site: str, prepared: Sequence[Prepared], upto: int | None = None
 ) -> dict[str, str]:
-    """Return the cases whose scans a version has learned under another site's name, with that name."""
+    """Return the cases whose scans a version learned at another site, with the name of that site."""
     known = _known_scans([record for record in history.records(upto) if record.site != site])
     found = {p.subject.case: _site_of(p, known) for p in prepared}
     return {case: name for case, name in found.items() if name}
 
 
 def without_known_scans(history: History, site: str, prepared: Sequence[Prepared], leave_out: bool) -> list[Prepared]:
-    """Return the scans that no other site has; a scan learned there would be tested on as if it were new.
+    """Return the scans that no other site has.
 
-    Without `leave_out` such a scan is an error.
+    A scan that was learned at another site would be tested as if it were new. With `leave_out` such a scan is left
+    out; without it, such a scan is an error.
     """
     elsewhere, new = learned_elsewhere(history, site, prepared), []
     for scan in prepared:
@@ -76,11 +77,11 @@ def trained_on(history: History, site: Site) -> set[str]:
     return cases
 
 
-KnownScans = dict[Pseudonyms, dict[str, str]]  # by the key of their hashes: hash -> site
+KnownScans = dict[Pseudonyms, dict[str, str]]  # key identity -> {hash of a scan: site}
 
 
 def _known_scans(records: Sequence[RoundRecord]) -> KnownScans:
-    """Return the scans of rounds whose key is here; of other hospitals' scans nothing can be told."""
+    """Return the scans of the rounds whose key is available here; scans of other hospitals cannot be recognised."""
     known: KnownScans = {}
     for record in records:
         if (by_key := pseudonyms_of(record.pseudonyms)) is not None and record.scans:
@@ -89,7 +90,7 @@ def _known_scans(records: Sequence[RoundRecord]) -> KnownScans:
 
 
 def _site_of(scan: Prepared, known: KnownScans) -> str | None:
-    """Return the site at which a scan was learned, if at any."""
+    """Return the site at which a scan was learned, or None."""
     found = (sites[one] for by_key, sites in known.items() for one in by_key.scans(scan) if one in sites)
     return next(found, None)
 

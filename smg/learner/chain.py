@@ -1,14 +1,14 @@
-"""The journal as a chain of hashes, so that a change of a model's past or of its records shows.
+"""Chain the journal's lines by hashes, so that a change of a model's history or records is detected.
 
-Each line has the sha256 of the line before it (`previous`). Before model.json or a round.json is written, a line
-`wrote` has the hash that the file will have; the records in turn have the hash of every file of arrays. So whoever
-changes a file or a line has to write every later line again; and where lines are signed (`SMG_SIGNING_KEY`, an ed25519
-key that lies outside of the model), cannot.
+Each line has the sha256 of the line before it (`previous`). Before model.json or a round.json is written, a `wrote`
+line records the hash that the file will have. The records in turn have the hash of every file of arrays. So to change a
+file or a line unnoticed, every later line has to be written again. Where lines are signed (`SMG_SIGNING_KEY`, an
+ed25519 key stored outside the model), this is impossible without the key.
 
-A process killed between a `wrote` line and its file leaves the file as it was: then the hash before is right, too. The
-next process that writes says in another `wrote` line which one is there; once any other event follows, only the last
-is right. Lines of models that are older than the chain have no `previous`; the first
-line that has one closes over all of them.
+A process that is killed between a `wrote` line and its file leaves the old file in place, so the earlier hash is valid
+too. The next process that writes records in another `wrote` line which file is there. After any other event only the
+last hash is valid. Lines written before the chain was introduced have no `previous`; the first line that has one
+covers all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Link:
 
 
 def read_chain(path: Path) -> list[Link]:
-    """Return the complete lines of a journal; a line that a crash has cut short is none."""
+    """Return the complete lines of a journal, without a line that a crash has cut short."""
     try:
         whole = path.read_bytes()
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def read_chain(path: Path) -> list[Link]:
 
 
 def next_line(chain: Sequence[Link], content: dict[str, Any], **hashes: str) -> dict[str, Any]:
-    """Return a line that goes behind a chain, signed if there is a key."""
+    """Return the line to append to a chain, signed if there is a key."""
     line = {"previous": chain[-1].sha256 if chain else "", **hashes, **content}
     if path := os.environ.get(SIGNING_KEY):
         key = _private_key(Path(path))
@@ -65,7 +65,7 @@ def next_line(chain: Sequence[Link], content: dict[str, Any], **hashes: str) -> 
 
 
 def hashes_of(chain: Sequence[Link]) -> dict[str, tuple[str, ...]]:
-    """Return the hashes that each recorded file may have: the last written, and those before that may still be there.
+    """Return the valid hashes of each recorded file: the last one written, and earlier ones that may still be in place.
 
     A file's name is relative to the model's folder. An empty hash means that the file may be missing.
     """
@@ -80,7 +80,7 @@ def hashes_of(chain: Sequence[Link]) -> dict[str, tuple[str, ...]]:
 
 
 def broken_links(chain: Sequence[Link]) -> list[str]:
-    """Return where a line does not follow the one before it."""
+    """Return the places where a line does not follow the one before it."""
     faults, begun = [], False
     for before, link in zip([None, *chain], chain, strict=False):
         if "previous" not in link.content:
@@ -96,7 +96,7 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
 
 
 def bad_signatures(chain: Sequence[Link], public_key: Path) -> list[str]:
-    """Return the lines that are not signed by a key, once it has signed any."""
+    """Return the faults of signatures by a key; from the first signed line on, every line must be signed."""
     from cryptography.exceptions import InvalidSignature
 
     key, faults, begun = _public_key(public_key), [], False
@@ -134,7 +134,7 @@ def _private_key(path: Path) -> Any:
 
 
 def _public_key(path: Path) -> Any:
-    """Read a public key, or the public half of a private one."""
+    """Return the public key in a file, or the public half of a private key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 

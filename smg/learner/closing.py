@@ -1,4 +1,4 @@
-"""The end of a round: exemplars are chosen, what it did to earlier sites is measured, and it becomes a version."""
+"""Close a round: choose exemplars, measure the effect on earlier sites, and enter the round as a version."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Parts = dict[str, list[Prepared]]
 
 @dataclass(frozen=True)
 class Guarding:
-    """How a round is judged."""
+    """Settings by which the guard judges a round."""
 
     tolerance: float | None  # points of DSC that an earlier site may lose; None to hold no round
     held_out: Mapping[str, Sequence[Prepared]] = field(default_factory=dict)  # scans that stay at the hospital, by site
@@ -61,8 +61,9 @@ class Guarding:
 def close(
     versions: Versions, training: Training, parts: Parts, guarding: Guarding, elsewhere: Elsewhere | None = None
 ) -> None:
-    """Make a trained round a version, current unless it harmed an earlier site, or none can say whether it did.
+    """Enter a trained round as a version.
 
+    The version becomes current unless the round harmed an earlier site or the effect on a site cannot be measured.
     Hospitals `elsewhere` answer for the exemplars and sentinels that they keep.
     """
     history, config, site = versions.history, versions.config, training.site
@@ -124,11 +125,11 @@ def close(
         history.store.check_current(history.model)
         history.store.write(_entered(history.model, record))
         _note(history.store, record)
-        history.store.forget_progress()  # last: while it is there, the next process looks for something left to do
+        history.store.forget_progress()  # last: while it exists, the next process checks what is left to do
 
 
 def close_again(store: Store, number: int) -> None:
-    """Finish closing a round whose process died after it was entered: write its journal line, once, and tidy up."""
+    """Finish closing a round whose process died after entering it: write its journal line once and clean up."""
     if not any(line.round == number and line.event in ("learned", "held") for line in store.journal()):
         _note(store, store.read_round(number))
     store.forget_progress()
@@ -146,7 +147,7 @@ def _entered(model: ModelRecord, record: RoundRecord) -> ModelRecord:
 
 
 def _tested(training: Training, parts: Parts, config: LearnerConfig) -> tuple[SubjectRow, ...]:
-    """Return the metrics of the test part, under aliases."""
+    """Return the metrics of the test part, with pseudonyms as subject names."""
     rows = evaluate_subjects(
         training.network, parts["test"], config.preparation, config.largest_component, config.mirror
     )
@@ -154,7 +155,7 @@ def _tested(training: Training, parts: Parts, config: LearnerConfig) -> tuple[Su
 
 
 def _of_patients(training: Training) -> str:
-    """Return in words what the method's state and the merging's importances hold of patients."""
+    """Return a description of the patient data in the method's state and the merging's importances."""
     of_merging = OF_PATIENTS if training.progress.merged else ""
     return "; ".join(said for said in (training.method.keeps_of_patients, of_merging) if said)
 
@@ -162,7 +163,7 @@ def _of_patients(training: Training) -> str:
 def _looked_through(
     versions: Versions, training: Training, parts: Parts, elsewhere: Elsewhere | None
 ) -> tuple[dict[str, Tensor], Selection, FamiliarRecord]:
-    """Return the exemplars, packed; and, for the record, how they were chosen and how the network sees every site."""
+    """Return the packed exemplars and two records: how they were chosen, and the network's features of every site."""
     network, site, config = training.network, training.site, versions.config
     kept, candidates = versions.replay(), parts["train"]
     previous = {name: subject_moments(network, es, config.preparation) for name, es in kept.items()}
@@ -178,7 +179,7 @@ def _looked_through(
 
 
 def _features(network: nn.Module, subjects: Sequence[Prepared], moments: Tensor, config: LearnerConfig) -> Tensor:
-    """f(s), by which exemplars are chosen."""
+    """Return f(s), the features by which exemplars are chosen."""
     if config.replay.features == "foreground":
         return foreground_features(network, subjects, config.preparation)
     return means_of(moments)
@@ -191,7 +192,7 @@ def _outputs(network: nn.Module, config: LearnerConfig, subject: Prepared) -> Te
 def _familiar(
     known: Familiar, network: nn.Module, site: str, validation: list[Prepared], config: LearnerConfig
 ) -> FamiliarRecord:
-    """Return what predictions with this network will be measured against."""
+    """Return the site statistics that later predictions with this network are compared with."""
     rows: Iterable[Tensor] = subject_moments(network, validation, config.preparation) if validation else ()
     apart = [known.distance(row, site) for row in rows]
     return known.as_record([d for d in apart if d is not None])
@@ -200,7 +201,7 @@ def _familiar(
 def _earlier(
     kept: dict[str, list[Prepared]], before: nn.Module, after: nn.Module, config: LearnerConfig
 ) -> dict[str, BeforeAfter]:
-    """Return what the round did to each earlier site's exemplars: their mean DSC before and after."""
+    """Return the mean DSC of each earlier site's exemplars before and after the round."""
     found, options = {}, (config.preparation, config.largest_component)
     for site, exemplars in kept.items():
         rows = [[prepared_dice(n, e, *options) for e in exemplars] for n in (before, after)]
@@ -209,7 +210,7 @@ def _earlier(
 
 
 def _sentinels(training: Training, parts: Parts, config: LearnerConfig) -> list[Prepared]:
-    """Return the validation subjects that are most typical of the site: no gradient has seen them."""
+    """Return the validation subjects that are most typical of the site; training has not used them."""
     candidates, count = parts["validation"], min(config.guard.subjects, len(parts["validation"]))
     if not count:
         return []
@@ -221,7 +222,7 @@ def _sentinels(training: Training, parts: Parts, config: LearnerConfig) -> list[
 
 
 def _spectra(training: Training, config: LearnerConfig) -> dict[str, Tensor]:
-    """Return what the style memory keeps of the site; nothing where every site has its own network."""
+    """Return the spectra kept for the style memory; none if every site has its own network."""
     if config.memory != "style" or training.method.one_network_a_site:
         return {}
     return spectra_of(training.plain_batches(config.iterations), config.style)
@@ -235,7 +236,7 @@ def _judged(
     guarding: Guarding,
     far: Mapping[str, Scores],
 ) -> tuple[GuardRecord, dict[str, dict[str, float | None]]]:
-    """Judge what the round did to every earlier site; return the verdict and the DSC of every sentinel after it."""
+    """Return the guard's verdict on every earlier site, and the DSC of every sentinel after the round."""
     history, config, site = versions.history, versions.config, training.site
     options = config.preparation, config.largest_component
     kept, before = versions.sentinels(), versions.network()
@@ -272,11 +273,11 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _finite(value: float) -> float | None:
-    """Return a number for a record, which has no NaN: None stands for it."""
+    """Return a number for a JSON record, with None in place of NaN."""
     return value if math.isfinite(value) else None
 
 
 def versions_of_packages() -> PackageVersions:
-    """Return the versions of what made a result, and the threads and vector instructions, which change rounding."""
+    """Return the package versions, and the threads and vector instructions, which change rounding."""
     made = {"smg": smg.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
     return {**made, "threads": torch.get_num_threads(), "cpu": torch.backends.cpu.get_cpu_capability()}

@@ -1,4 +1,4 @@
-"""Everything a round depends on, validated, and repeated in every result."""
+"""The configuration of a round, validated, and repeated in every result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from smg.prepare.effects import Augmentation
 from smg.prepare.options import Preparation, StyleOptions
 from smg.replay.selection import known
 
-OPENED = {"opened": True}  # validation context of settings that a folder holds: nothing that they name is trusted
+OPENED = {"opened": True}  # validation context of settings read from a folder: code that they name is not trusted
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Recipe:
 
 
 def spelled(method: str) -> tuple[str, str]:
-    """Split what a user writes into a method's name and a replay policy.
+    """Return a method's name and replay policy from the short form that a user writes.
 
-    `sga+c` is short for method `sga` with `replay.policy` comprehensive. No method's name has it.
+    `sga+c` is short for method `sga` with `replay.policy` comprehensive. The method's own name never ends in `+c`.
     """
     name = method.removesuffix("+c")
     return name, "comprehensive" if name != method else "representative"
 
 
 class ReplayConfig(BaseModel):
-    """What is kept of a site, and how it is replayed."""
+    """How many exemplars of a site are kept, and how they are replayed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -126,7 +126,7 @@ class LearnerConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _network_fits_the_data(cls, given: Any) -> Any:
-        """Channels and classes follow from the preparation; nobody has to say them twice."""
+        """Take the network's channels and classes from the preparation, so that they are set once."""
         if not isinstance(given, dict):
             return given
         preparation = Preparation.model_validate(given.get("preparation") or {})
@@ -160,10 +160,10 @@ class LearnerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _method_exists(self, info: ValidationInfo) -> LearnerConfig:
-        """Check before a round, not after it, and trust the code that the user names.
+        """Check before the round that the method exists, and trust the code that the user names.
 
-        What a folder says (`opened`) is neither looked up nor trusted: a model can be looked at where a method of
-        someone's own is not at hand.
+        Names read from a folder (`opened`) are neither looked up nor trusted. So a model can be inspected on a machine
+        that does not have the user's own method.
         """
         if not (info.context or {}).get("opened"):
             trust.allow(*self.code().values())

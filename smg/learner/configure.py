@@ -1,4 +1,4 @@
-"""A configuration from a YAML file and from `key=value` words, with one line for each mistake."""
+"""Read a configuration from a YAML file and from `key=value` words, with a one-line error for each mistake."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ FOLLOWS = {"network.channels": "preparation.adjacent", "network.classes": "prepa
 
 
 def configuration(*layers: Tree) -> LearnerConfig:
-    """Return the configuration that the layers make together, checked.
+    """Return the checked configuration that results from the layers.
 
-    Some layers may be a folder's: code that they name has to be trusted. What a user gave is (`typed`).
+    Code named by a layer that was read from a folder must be trusted first. Code named by the user (`typed`) is
+    trusted already.
     """
     whole = laid(*layers)
     _check_keys(whole, LearnerConfig, ())
@@ -40,7 +41,7 @@ def typed(layer: Tree) -> Tree:
 
 
 def laid(*layers: Tree) -> Tree:
-    """Later layers over earlier ones, key by key; with another method or loss the options of the one before go."""
+    """Return the layers merged key by key, the last one on top; a new method or loss removes the old one's options."""
     whole: Tree = {}
     for layer in layers:
         if "method" in whole and _plain(layer.get("method", whole["method"])) != _plain(whole["method"]):
@@ -56,12 +57,12 @@ def _plain(method: Any) -> str:
 
 
 def read_yaml(path: Path) -> Tree:
-    """A YAML file's mapping."""
+    """Return the mapping in a YAML file."""
     try:
         tree = from_yaml(path.read_text())
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:  # bytes that are no text, or a date that is none
+    except (yaml.YAMLError, ValueError) as error:  # bytes that are not text, or an impossible date
         where = getattr(error, "problem_mark", None)
         raise SmgError(f"{path}: not YAML{f' (line {where.line + 1})' if where else ''}") from None
     if not isinstance(tree, dict):
@@ -70,11 +71,11 @@ def read_yaml(path: Path) -> Tree:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as everyone writes it: `5e-4` is a number, which PyYAML by itself takes for a word."""
+    """Load `5e-4` as a number, which PyYAML by default reads as a string."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a word that `_Loader` would take for a number."""
+    """Quote a string that `_Loader` would read as a number."""
 
 
 _BARE = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
@@ -83,7 +84,7 @@ for _kind in (_Loader, _Dumper):
 
 
 def from_yaml(text: str) -> Any:
-    """What a YAML text says; nothing but plain values can be made by it."""
+    """Return the content of a YAML text, which can hold plain values only."""
     try:
         return yaml.load(text, _Loader)
     except RecursionError:
@@ -91,12 +92,12 @@ def from_yaml(text: str) -> Any:
 
 
 def to_yaml(tree: Tree) -> str:
-    """A text that `from_yaml` reads back as it was."""
+    """Return a YAML text from which `from_yaml` restores the value."""
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
 
 
 def from_words(words: list[str]) -> Tree:
-    """`network.width=8` and the like; a value is read as YAML."""
+    """Return the settings in words such as `network.width=8`; each value is read as YAML."""
     tree: Tree = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -115,7 +116,7 @@ def from_words(words: list[str]) -> Tree:
 
 
 def over(below: Tree, above: Tree, layers: bool = True) -> Tree:
-    """One tree laid over another, key by key; between layers what is one thing takes the old one's place."""
+    """Return one tree merged over another key by key; between layers, a value that is a unit replaces the old one."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -125,13 +126,13 @@ def over(below: Tree, above: Tree, layers: bool = True) -> Tree:
 
 
 def _one_thing(key: str, value: Tree) -> bool:
-    """Nothing; named classes, in either form; a preset of augmentation, with what differs from it."""
+    """Return whether a mapping is a unit: empty, named classes in either form, or a changed preset of augmentation."""
     classes = key == "classes" or (key == "labels" and not {"classes", "background"} & set(value))
     return not value or classes or (key == "augment" and "preset" in value)
 
 
 def _check_keys(tree: Tree, model: type[BaseModel], above: tuple[str, ...]) -> None:
-    """A key that does not exist, with the one that was probably meant."""
+    """Raise an error for an unknown key, with the key that was probably meant."""
     for key, value in tree.items():
         if key not in model.model_fields:
             close = get_close_matches(str(key), model.model_fields, n=1)

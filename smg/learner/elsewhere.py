@@ -1,6 +1,6 @@
-"""What a round needs of exemplars and sentinels that stay at other hospitals: questions, and the types of the answers.
+"""Questions about exemplars and sentinels that stay at other hospitals, and the types of the answers.
 
-Who asks them is in `smg.federation`. Without it everything is in the model's folder, and nothing here is used.
+`smg.federation` implements them. Without a federation all data are in the model's folder, and this module is not used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from smg.gradients.oracle import GradientSource
 
 @dataclass(frozen=True)
 class Rows:
-    """Slices of a site's exemplars that lie elsewhere: how many may be drawn, and the hash of what they are."""
+    """Slices of a site's exemplars at another hospital: how many may be drawn, and the hash of their content."""
 
     count: int
     exemplars: str
@@ -27,7 +27,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Summary:
-    """How a network sees a site's exemplars, in sums over subjects."""
+    """The network's features of a site's exemplars, as sums over subjects."""
 
     subjects: int
     mean: Tensor  # [2F], of the subjects' moments
@@ -47,19 +47,19 @@ class Elsewhere(Protocol):
 
     @property
     def rows(self) -> Mapping[str, Rows]:
-        """Return what each site that lies elsewhere has."""
+        """Return the rows of each site that another hospital holds."""
 
     def source(self, own: GradientSource, sites: Sequence[str]) -> GradientSource:
-        """Return who answers `grad`, where the k-th previous site is the k-th of `sites`."""
+        """Return the source of gradients for a round whose k-th previous site is the k-th of `sites`."""
 
     def nearest(self, network: nn.Module, unit: Tensor) -> Mapping[str, Tensor]:
-        """Return of each site the least of -sim(f(s), f(e)) over its exemplars e, for each unit vector f(s)."""
+        """Return for each site the minimum of -sim(f(s), f(e)) over its exemplars e, for each unit vector f(s)."""
 
     def summaries(self, network: nn.Module) -> Mapping[str, Summary]:
-        """Return how a network sees each site; a site with one exemplar says nothing of it."""
+        """Return the feature sums of each site; a site with a single exemplar gives none."""
 
     def scores(self, before: nn.Module, after: nn.Module) -> Mapping[str, Scores]:
-        """Return what two networks reach at each site."""
+        """Return the DSC of two networks at each site."""
 
     def about(self) -> dict[str, Any]:
-        """Return what the round's record says of the hospitals: who answered, and who was away when."""
+        """Return which hospitals answered and when some were unavailable, for the round's record."""

@@ -1,12 +1,12 @@
-"""The log of a run while it goes on: one JSON object a line, in `log.jsonl`, for whoever follows it.
+"""The log of a run, `log.jsonl`: one JSON object a line, which can be followed while the run goes on.
 
     {"event": "begin", "rounds": ["A", "B", "C"], "iterations": 1500, ...}
     {"event": "step", "round": 2, "site": "B", "iteration": 51, "losses": {...}, "norms": {...}, "cosines": {...}}
     {"event": "evaluation", "round": 2, "site": "B", "dsc": {"A": 0.81, ...}, "asd": {"A": 1.4, ...}}
     {"event": "end", "measures": {"dsc": {"BM": ...}, "asd": {...}}}
 
-Every line has its `time`. A run that was killed resumes from a checkpoint and repeats what came after it: of two lines
-on one iteration the last counts.
+Every line has its `time`. A run that was killed resumes from a checkpoint and repeats the iterations after it. If two
+lines report the same iteration, the last one counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOG = "log.jsonl"
 
 
 class Begin(Record):
-    """A run begins, or resumes."""
+    """The start of a run, or its resumption."""
 
     event: Literal["begin"] = "begin"
     time: str = ""
@@ -44,7 +44,7 @@ class Begin(Record):
 
 
 class StepReport(LoggedStep):
-    """An iteration that is reported."""
+    """The report of one iteration."""
 
     event: Literal["step"] = "step"
     time: str = ""
@@ -64,13 +64,13 @@ class Evaluation(Record):
     @model_validator(mode="before")
     @classmethod
     def _gathered(cls, given: Tree) -> Tree:
-        """Gather the metrics, which a line of the log has side by side."""
+        """Gather the metrics, which are separate keys in a line of the log."""
         known = {key: value for key, value in given.items() if key in cls.model_fields}
         return {"means": {key: value for key, value in given.items() if key not in cls.model_fields}} | known
 
 
 class End(Record):
-    """A run is done."""
+    """The end of a run."""
 
     event: Literal["end"] = "end"
     time: str = ""
@@ -96,7 +96,7 @@ def appending(folder: Path) -> Listener:
 def read_events(folder: Path, tail: int | None = None) -> Iterator[Event]:
     """Yield a run's events, first to last; with `tail`, only those in the log's last bytes.
 
-    A line that is cut short, or that is no event, is skipped.
+    A truncated line, or one that is not an event, is skipped.
     """
     try:
         with (folder / LOG).open("rb") as log:
@@ -130,7 +130,7 @@ def first_event(folder: Path) -> Begin | None:
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a run is."""
+    """The progress of a run."""
 
     round: int = 0
     site: str = ""
@@ -139,7 +139,7 @@ class Standing:
 
 
 def standing(folder: Path, rounds: int, iterations: int) -> Standing:
-    """Return where the run in a folder stands, by the last lines of its log."""
+    """Return the progress of the run in a folder, from the last lines of its log."""
     for event in reversed(list(read_events(folder, tail=20_000))):
         if isinstance(event, End):
             return Standing(rounds, "", iterations, 1.0)

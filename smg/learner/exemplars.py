@@ -1,4 +1,4 @@
-"""Exemplars: chosen of a site's subjects, and stored as prepared arrays under an alias, with nothing of their file."""
+"""Choose exemplars of a site, and store them as prepared arrays under pseudonyms, without any file name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOWHERE = Path()  # an exemplar has no file
 
 
 def alias(seed: int, site: str, case: str) -> str:
-    """Return a subject's pseudonym, which its hospital can find out and nobody else (smg.learner.pseudonyms)."""
+    """Return a subject's pseudonym, which only its hospital can resolve (smg.learner.pseudonyms)."""
     return own_pseudonyms().subject(seed, site, case)
 
 
@@ -62,7 +62,7 @@ def choose(
 
 
 def pack(subjects: list[Prepared], aliases: list[str]) -> dict[str, Tensor]:
-    """Arrays by alias, in the order of choice."""
+    """Return the exemplars' arrays by alias, in the order of choice."""
     packed = {}
     for place, (subject, name) in enumerate(zip(subjects, aliases, strict=True)):
         packed[f"{place:04d}.{name}.images"] = subject.images.clone()
@@ -71,7 +71,7 @@ def pack(subjects: list[Prepared], aliases: list[str]) -> dict[str, Tensor]:
 
 
 def unpack(site: str, packed: dict[str, Tensor]) -> list[Prepared]:
-    """Exemplars as any other prepared subject, but for a file."""
+    """Return packed exemplars as prepared subjects without a file."""
     subjects = []
     for key in sorted(k.removesuffix(".images") for k in packed if k.endswith(".images")):
         images, labels = packed[f"{key}.images"], packed[f"{key}.labels"]
@@ -92,10 +92,10 @@ def count_of(packed: dict[str, Tensor]) -> int:
 
 
 def size_of(packed: dict[str, Tensor]) -> int:
-    """Bytes kept."""
+    """Return the size of packed exemplars in bytes."""
     return sum(t.numel() * t.element_size() for t in packed.values())
 
 
 def as_numbers(values: Tensor) -> tuple[float, ...]:
-    """Return a vector as numbers for a record."""
+    """Return a vector as a list of numbers for a record."""
     return tuple(values.to(torch.float64).tolist())

@@ -1,31 +1,32 @@
-"""How far a scan is from every site a model has learned, and whether it is unlike all of them.
+"""Measure how far a scan is from every site that a model has learned, and whether it is unlike all of them.
 
 A scan's features m(s) are the average and the deviation over space of every bottleneck feature, averaged over its
-slices, taken from the passes that predict it. Its distance from site k, in units of what a site's subjects differ by:
+slices, taken from the passes that predict it. Its distance from site k, in units of the spread within a site:
 
     d(s, k)² = mean over features c of (m(s) - μ_k)² / σ²  /  (1 + 1/n_k)
 
-μ_k the mean of the site's n_k subjects (all that were trained on in the round just closed, the exemplars of an earlier
-site), σ² the variance within sites, pooled over them all, plus a hundredth of its mean over features (a feature that
-never stirs would weigh without end). A mean of n is itself off by σ²/n, hence the last factor. So a new subject of a
-learned site is at about 1, whatever the network, and rounds can be compared. (The cosine that chooses exemplars tells
-little here: a norm and a ReLU leave all averages much alike, and pure noise came out as near as patients did.)
+μ_k is the mean of the site's n_k subjects: all training subjects for the round just closed, the exemplars for an
+earlier site. σ² is the variance within sites, pooled over all sites, plus a hundredth of its mean over features, so
+that a constant feature does not get an infinite weight. The mean of n subjects has variance σ²/n, hence the last
+factor. So a new subject of a learned site is at about 1, whatever the network, and rounds can be compared. (The cosine
+that chooses exemplars separates little here: after a norm and a ReLU all averages are similar, and pure noise came out
+as near as patients did.)
 
 A scan is unlike when it is farther from every site than validation subjects were from their own. Of their n distances,
 over all rounds, the threshold is
 
     the ⌈0.95 (n + 1)⌉-th smallest, or the largest where there are not so many (n < 19)
 
-so that a new subject of a learned site is marked in no more than one case in twenty, or in n + 1 while n < 19,
-whatever the distribution: all that is assumed is that new subjects are like those (Vovk's conformal prediction). With
+so that a new subject of a learned site is marked in no more than one case in twenty, or one in n + 1 while n < 19. This
+holds for any distribution if new subjects and validation subjects are exchangeable (Vovk's conformal prediction). With
 fewer than two validation subjects there is no threshold.
 
-A scan without the mark may still be segmented badly: the more sites a network has learned, the less is far
-from all of them. In three orders of the real sites, counted after every round, 7 of 135 test subjects were marked; of
-an unseen site's subjects nearly all after the first site, hardly any after the fourth.
+A scan without the mark may still be segmented badly: the more sites a network has learned, the fewer scans are far
+from all of them. In three orders of the real sites, counted after every round, 7 of 135 test subjects were marked. Of
+an unseen site's subjects, nearly all were marked after the first site and hardly any after the fourth.
 
-Features of one network mean nothing to another. So every round measures all sites again, and a site of which nothing is
-kept (its exemplars dropped, or a method without any) has no distance until it is learned again.
+Features of different networks cannot be compared. So every round measures all sites again. A site without stored
+exemplars (they were dropped, or the method keeps none) has no distance until it is learned again.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ FLOOR = 0.01
 
 @dataclass(frozen=True)
 class Familiar:
-    """The sites a round's network knows, as it sees them."""
+    """The feature statistics of the learned sites, measured with a round's network."""
 
-    means: dict[str, Tensor | None]  # [2F] of every site learned; None where nothing was there to measure
+    means: dict[str, Tensor | None]  # [2F] of every site learned; None where no subject was available
     counts: dict[str, int]
     spread: Tensor | None  # σ, [2F]; None where no site had two subjects
     threshold: float | None
@@ -57,7 +58,7 @@ class Familiar:
 
     @classmethod
     def of(cls, moments: dict[str, Tensor], elsewhere: Mapping[str, Summary] | None = None) -> Familiar:
-        """From the moments [N, 2F] of some subjects of each site, or their sums where the subjects are elsewhere."""
+        """Return the statistics from each site's moments [N, 2F], or from their sums if the subjects are elsewhere."""
         others = elsewhere or {}
         means = {site: rows.double().mean(dim=0) for site, rows in moments.items()}
         means |= {site: one.mean for site, one in others.items()}
@@ -67,7 +68,7 @@ class Familiar:
 
     @classmethod
     def read(cls, line: Sequence[tuple[str, FamiliarRecord | None]]) -> Familiar:
-        """From (site, record) of each round that led to a version; a round of an older smg has no such record."""
+        """Return the statistics in the records (site, record) of a version's rounds; an older smg wrote none."""
         last = line[-1][1] if line else None
         known = last.sites if last and last.spread else {}
         validation = [d for _, record in line if record for d in record.validation]
@@ -90,7 +91,7 @@ class Familiar:
         return FamiliarRecord(sites=sites, spread=spread, validation=tuple(validation))
 
     def distance(self, moments: Tensor, site: str) -> float | None:
-        """d(s, k) of a scan's moments [2F]."""
+        """Return d(s, k) for a scan's moments [2F]."""
         mean = self.means[site]
         if mean is None or self.spread is None:
             return None
@@ -98,23 +99,23 @@ class Familiar:
         return math.sqrt(float(squares) / (1 + 1 / self.counts[site]))
 
     def distances(self, moments: Tensor) -> dict[str, float | None]:
-        """From every site learned, in the order of learning."""
+        """Return the distance from every site learned, in the order of learning."""
         return {site: self.distance(moments, site) for site in self.means}
 
     def unlike(self, distances: dict[str, float | None]) -> bool | None:
-        """Whether a scan is unlike every site; None where that is not known."""
+        """Return whether a scan is unlike every site; None where that is unknown."""
         there = [d for d in distances.values() if d is not None]
         return min(there) > self.threshold if there and self.threshold is not None else None
 
 
 def nearest(distances: dict[str, float | None]) -> str | None:
-    """The site a scan is most like."""
+    """Return the site that a scan is most like."""
     there = {site: d for site, d in distances.items() if d is not None}
     return min(there, key=lambda site: there[site]) if there else None
 
 
 def threshold_of(distances: Sequence[float]) -> float | None:
-    """What few new subjects would exceed, given validation subjects' distances; None for fewer than two."""
+    """Return the threshold for the given distances of validation subjects; None for fewer than two."""
     n = len(distances)
     return sorted(distances)[min(math.ceil(LEVEL * (n + 1)), n) - 1] if n > 1 else None
 

@@ -1,7 +1,7 @@
-"""The guard: whether a round harmed an earlier site, judged by subjects that no gradient has seen.
+"""The guard: judge whether a round harmed an earlier site, by subjects that were never trained on.
 
-Exemplars cannot tell: the round trains on them. So beside them a model keeps *sentinels* of each site, subjects of its
-validation part. Each sentinel's DSC after the round is compared with that before it and with its best so far:
+Exemplars cannot show it, since the round trains on them. So a model also keeps *sentinels* of each site, subjects of
+its validation part. Each sentinel's DSC after the round is compared with that before it and with its best so far:
 
     fall of a subject   f = before - after
     fall of the site    F = mean of f over its n subjects,  standard error s / √n
@@ -12,7 +12,7 @@ A round is held where F of any site exceeds the tolerance, where B exceeds twice
 be measured at all. B finds losses that add up over rounds. Its bound is wider because the best of several noisy scores
 lies above the true one: with the same bound for both, a third of harmless rounds would be held (results/guard.md).
 
-A few subjects say little of how much falls differ between patients, so s is held near σ, which counts as ν further
+A few subjects give a poor estimate of the spread between patients, so s is shrunk towards σ, which counts as ν further
 subjects. σ is the median spread in the published runs.
 """
 
@@ -33,7 +33,7 @@ Evidence = Literal["sentinels", "held-out scans", "none"]
 
 
 class GuardConfig(BaseModel):
-    """What is kept to judge a round by, and what a site may lose."""
+    """How many sentinels are kept, and how much DSC a site may lose."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,13 +44,13 @@ class GuardConfig(BaseModel):
 
 
 class Judged(Record):
-    """What a round did to one site: DSC of its sentinels, or of scans held out for the purpose."""
+    """The effect of a round on one site: DSC of its sentinels, or of held-out scans."""
 
     evidence: Evidence
     subjects: int = 0
     before: float | None = None  # DSC with the network of the round before
     after: float | None = None
-    best: float | None = None  # the highest after any round so far, this one left out
+    best: float | None = None  # the highest after any earlier round
     fall: float | None = None  # F
     below_best: float | None = None  # B; None in a record of an older smg, whose `fall` was the larger of the two
     error: float | None = None  # its standard error
@@ -58,7 +58,7 @@ class Judged(Record):
 
     @property
     def measured(self) -> bool:
-        """Whether anything can be said of the site."""
+        """Return whether the site could be measured."""
         return self.fall is not None
 
     def lost(self, tolerance: float) -> bool:
@@ -97,7 +97,7 @@ def judge(
 
 
 def reasons_to_hold(judged: Mapping[str, Judged], tolerance: float) -> list[str]:
-    """Return a sentence for each earlier site that was harmed, or of which nothing can be said."""
+    """Return a sentence for each earlier site that was harmed or could not be measured."""
     reasons = []
     for site, one in judged.items():
         if not one.measured:

@@ -1,7 +1,7 @@
 """The history of a model: every round, what is kept of each, and the round under way.
 
 This is the one reader of a model's folder. Everything is read from JSON and from the headers of arrays, without torch,
-so that a history is shown at once. A round that is damaged hides no other.
+so that a history is shown at once. A damaged round does not hide the others.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Round:
 
 @dataclass(frozen=True)
 class State:
-    """What the method of a round and its merging remember."""
+    """The stored state of a round's method and of its merging."""
 
     bytes: int = 0
-    of_patients: str = ""  # what it holds of patients, in words
+    of_patients: str = ""  # description of the patient data in it
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What one round holds of its site."""
+    """The stored data of one round's site."""
 
     site: str
     round: int
@@ -60,14 +60,14 @@ class Stored:
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A round that was begun and is no version yet, as far as its last checkpoint."""
+    """A round that was begun and is not yet a version, as of its last checkpoint."""
 
     round: int
     site: str
     iteration: int
     iterations: int | None  # None if an older version began it
-    parent: int | None  # the round that it goes on from; None if an older version began it
-    at_work: bool  # whether a process is at work on it
+    parent: int | None  # the round that it started from; None if an older version began it
+    at_work: bool  # whether a process is working on it
 
 
 class History:
@@ -85,17 +85,17 @@ class History:
 
     @property
     def current(self) -> int:
-        """The round whose weights are in use; 0 before the first."""
+        """Return the round whose weights are in use; 0 before the first."""
         return self.model.current
 
     @property
     def origin(self) -> AnyOrigin | None:
-        """Where the first weights came from, if they were given."""
+        """Return where the first weights came from, if they were given."""
         return self.model.origin
 
     @property
     def has_learned(self) -> bool:
-        """Whether there are weights other than random ones."""
+        """Return whether there are weights other than random ones."""
         return bool(self.current or self.origin)
 
     def line(self, upto: int | None = None) -> list[RoundEntry]:
@@ -104,7 +104,7 @@ class History:
 
     @property
     def sites(self) -> list[str]:
-        """The sites that the current version has learned, in order."""
+        """Return the sites that the current version has learned, in order."""
         return [entry.site for entry in self.line()]
 
     def record(self, number: int) -> RoundRecord:
@@ -125,7 +125,7 @@ class History:
         return [self.record(entry.round) for entry in self.line(upto) if entry.site == site]
 
     def rounds(self) -> list[Round]:
-        """Return all rounds, also those that were held or rolled back, with the fault of each that is damaged."""
+        """Return all rounds, including held and rolled-back ones, with the fault of each damaged round."""
         return [self._round(entry) for entry in self.model.rounds]
 
     def _round(self, entry: RoundEntry) -> Round:
@@ -141,18 +141,18 @@ class History:
             return Round(entry, record, None, str(error))
 
     def journal(self) -> list[JournalLine]:
-        """Return what happened to the model, oldest first."""
+        """Return the events of the model's journal, oldest first."""
         return self.store.journal()
 
     def held(self, number: int) -> bool:
-        """Return whether a round still waits to be accepted."""
+        """Return whether a round is held and not yet accepted."""
         accepted = [line.round for line in self.journal() if line.event == "accepted"]
         return self.record(number).held and number not in accepted
 
     def lost(self) -> dict[str, tuple[float, float]]:
         """Return the sites that the current version has lost: their best DSC so far, and the one after its rounds.
 
-        A site is lost once an accepted round took more of it than was tolerated, until a later one wins it back.
+        A site is lost if an accepted round lowered its DSC by more than was tolerated and no later round restored it.
         """
         lost: dict[str, tuple[float, float]] = {}
         for record in self.records():
@@ -170,7 +170,7 @@ class History:
     # --- what is kept -------------------------------------------------------------------------------------------------
 
     def stored(self) -> list[Stored]:
-        """Return what each round holds of its site, and what its method remembers."""
+        """Return the stored data of each round's site, and the state of its method."""
         used = {entry.site: entry.round for entry in self.line()}
         return [
             Stored(e.site, e.round, self.kept(e.round), used.get(e.site) == e.round, self.state(e.round))
@@ -182,7 +182,7 @@ class History:
         return {entry.site: self.kept(entry.round) for entry in self.line()}
 
     def kept(self, number: int) -> Kept:
-        """Return how many exemplars and spectra (of one slice each) a round holds of its site, and their size."""
+        """Return the number and size of the exemplars and spectra (one slice each) that a round stores."""
         exemplars = self._header(number, EXEMPLARS)
         spectra = self._header(number, SPECTRA) if SPECTRA in self.record(number).files else {}
         return Kept(
@@ -192,13 +192,13 @@ class History:
         )
 
     def state(self, number: int) -> State:
-        """Return how many bytes a round's method and its merging remember, and what they hold of patients."""
+        """Return the size of the state of a round's method and merging, and a description of the patient data in it."""
         record = self.record(number)
         headers = [self._header(number, name) for name in (STATE, MERGING) if name in record.files]
         return State(sum(map(_size, headers)), record.keeps_of_patients) if headers else State()
 
     def under_way(self) -> UnderWay | None:
-        """Return the round that was begun and is no version yet; a checkpoint that cannot be read is skipped."""
+        """Return the round that was begun and is not yet a version; an unreadable checkpoint is skipped."""
         found: list[CheckpointFacts] = []
         for path in (self.store.folder / "progress").glob("[!.]*.safetensors"):
             try:
@@ -213,7 +213,7 @@ class History:
         return UnderWay(about.round, about.site, about.iteration, about.iterations, about.parent, at_work)
 
     def _header(self, number: int, name: str) -> dict[str, Any]:
-        """Return the header of a round's file, if the file is as long as it says."""
+        """Return the header of a round's file, if the file has the length that the header states."""
         path = self.store.round_folder(number) / name
         try:
             return safetensors_header(path)[0]

@@ -1,4 +1,4 @@
-"""A model that learns one site after another, answers for scans, and can be rolled back."""
+"""A model that learns one site after another, segments scans, and can be rolled back."""
 
 from __future__ import annotations
 
@@ -134,17 +134,17 @@ class Learner:
 
     @property
     def store(self) -> Store:
-        """The files of the model."""
+        """Return the store of the model's files."""
         return self.history.store
 
     @property
     def model(self) -> ModelRecord:
-        """The content of model.json."""
+        """Return the content of model.json."""
         return self.history.model
 
     @property
     def config(self) -> LearnerConfig:
-        """The configuration of the next round."""
+        """Return the configuration of the next round."""
         return self.versions.config
 
     @property
@@ -166,7 +166,7 @@ class Learner:
         return self.history.held(number)
 
     def stored(self) -> list[Stored]:
-        """Return how many exemplars each round holds of its site, and whether the next round would replay them."""
+        """Return how many exemplars of its site each round stores, and whether the next round would replay them."""
         return self.history.stored()
 
     def kept(self) -> dict[str, Kept]:
@@ -264,7 +264,7 @@ class Learner:
             if about.round not in self.model.numbers:
                 self._refuse_learned(site, again)
                 self._refuse_others(site, about)
-            elif about.site != site:  # a round was learned, and only its end is missing: `learn` returns it
+            elif about.site != site:  # the round was trained and only has to be closed: `learn` returns it
                 self._refuse_learned(site, again)
 
     def _refuse_learned(self, site: str, again: bool) -> None:
@@ -276,7 +276,7 @@ class Learner:
             )
 
     def never_trained_on(self, sites: Mapping[str, Site]) -> dict[str, list[Prepared]]:
-        """Prepare held-out scans of learned sites; those that a round trained on are left out."""
+        """Return held-out scans of learned sites, prepared; scans that a round trained on are left out."""
         found = {}
         for name, site in sites.items():
             trained = trained_on(self.history, site.called(name))
@@ -284,17 +284,17 @@ class Learner:
         return found
 
     def parts_of(self, site: Site, upto: int | None = None) -> dict[str, str]:
-        """Return the part that each case of a site was in when a version learned it; nothing of other cases."""
+        """Return the part of each case that a version learned from a site; other cases are left out."""
         if not parts_are_known(self.history, site, upto):
             return {subject.case: "not known" for subject in site.subjects}
         return parts_before(self.history, site, upto)
 
     def learned_elsewhere(self, site: str, prepared: Sequence[Prepared], upto: int | None = None) -> dict[str, str]:
-        """Return the cases whose scans a version has learned under another site's name, with that name."""
+        """Return the cases whose scans a version learned at another site, with the name of that site."""
         return learned_elsewhere(self.history, site, prepared, upto)
 
     def check_round(self, number: int) -> None:
-        """Raise an error that lists the rounds if there is none of that number; 0 needs weights that were given."""
+        """Raise an error that lists the rounds if this one does not exist; round 0 is first weights that were given."""
         known = self.model.numbers
         if number not in known and (number or not self.model.origin):
             there = ", ".join(map(str, known)) or "none yet"
@@ -304,16 +304,16 @@ class Learner:
         return split_as_before(self.history, site, self.config, upto)
 
     def _alone(self) -> AbstractContextManager[None]:
-        """Return the lock, which in a job of several processes the first one holds for all."""
+        """Return the model's lock; in a job of several processes the first one holds it for all."""
         return self.store.locked() if first_process() else nullcontext()
 
     def settle(self) -> None:
-        """Tidy up after a process that died after its round was learned and before everything was written."""
+        """Complete a round whose process died after training and before everything was written."""
         with self._alone():
             self._settle()
 
     def _settle(self) -> int | None:
-        """Return the round that was settled, if there was one."""
+        """Complete an unfinished round and return it, or None."""
         self.history.reload()
         self.versions.refresh()
         found = self.store.resume()
@@ -322,7 +322,7 @@ class Learner:
         meet()  # so that no process removes what another has not read yet
         if first_process() and not under_way:
             if number is None:
-                self.store.forget_progress()  # a folder, perhaps, with nothing left in it
+                self.store.forget_progress()  # possibly an empty folder
             else:
                 close_again(self.store, number)
         meet()
@@ -334,7 +334,7 @@ class Learner:
         if not parts["train"]:
             raise SmgError(f"site {site}: no subject to train with")
         recipe = self.config.recipe()
-        known(recipe.policy)  # a file that is gone is better missed before the round than after it
+        known(recipe.policy)  # report a missing file before the round, not after it
         fresh = recipe.method.one_network_a_site
         moments = self.versions.moments() if self.config.keep_optimiser and not fresh else None
         memory = None if fresh else self.versions.memory()
@@ -368,13 +368,13 @@ class Learner:
     def _everywhere(
         self, replay: dict[str, list[Prepared]], elsewhere: Elsewhere | None
     ) -> dict[str, list[Prepared] | Rows]:
-        """Return the exemplars here and the rows elsewhere of every site that has any, in the order of learning."""
+        """Return each site's exemplars, or its rows at another hospital, in the order of learning."""
         rows = {site: one for site, one in elsewhere.rows.items() if one.count} if elsewhere else {}
         kept: dict[str, list[Prepared] | Rows] = {**rows, **replay}
         return {site: kept[site] for site in dict.fromkeys(self.sites) if site in kept}
 
     def _key(self, training: Training, parts: Parts) -> dict[str, str]:
-        """A hash of each thing that a checkpoint must have been made from, named by what is said where it differs."""
+        """Return a hash of each input that a checkpoint depends on, by the name that error messages use for it."""
         subjects = [p for part in parts.values() for p in part]
         last = {record.site: record for record in self.history.records()}
         replayed = [here[0].subject.site for here in training.replay if not isinstance(here, Rows)]
@@ -396,7 +396,7 @@ class Learner:
         return {name: hashlib.sha256(value).hexdigest() for name, value in whole.items()}
 
     def _configuration_key(self) -> dict[str, Any]:
-        """Return the configuration without what is off: so a setting that is new hinders no round begun before it."""
+        """Return the configuration without disabled settings: a round begun before a setting existed can resume."""
         config = self.config
         whole = config.model_dump(mode="json")
         new = {
@@ -425,7 +425,7 @@ class Learner:
             say(f"going on at iteration {about.iteration} of {self.config.iterations}")
 
     def _refuse_others(self, site: str, about: CheckpointFacts, key: dict[str, str] | None = None) -> None:
-        """Refuse a checkpoint that was made from anything else than this round is; without a key, by its site."""
+        """Refuse a checkpoint that was made from other inputs; without a key, only the site is compared."""
         then = about.key
         under_way = f"{self.store.folder}: a round on site {about.site} is under way there"
         if then is None:
@@ -463,7 +463,7 @@ class Learner:
             return under_way
 
     def _give_up(self) -> None:
-        """A round that diverged would only diverge again: nothing of it is kept."""
+        """Remove the checkpoint of a round that diverged, since it would diverge again."""
         if first_process():
             self.store.forget_progress()
 
@@ -501,7 +501,7 @@ class Learner:
         config = self.as_prepared(answering)
         prepared = prepare_site(site, config.preparation, leave_out)
         if split is None and asked != "all":
-            # The parts that known scans were in are another site's.
+            # The parts of scans that were learned at another site belong to that site.
             prepared = without_known_scans(self.history, site.name, prepared, leave_out)
         if part != "all":
             if split is None:
@@ -541,14 +541,14 @@ class Learner:
         return self._predictor[1]
 
     def _familiar(self, number: int) -> FamiliarRecord | None:
-        """Return how a round's network sees the sites; None where an earlier round is damaged: that does not matter."""
+        """Return a round's site statistics; None if an earlier round is damaged: prediction works without them."""
         try:
             return self.history.record(number).familiar
         except SmgError:
             return None
 
     def _refuse_unlearned(self) -> None:
-        """Refuse to answer with random weights."""
+        """Raise an error if the weights are still random."""
         if not self.history.has_learned:
             folder = self.store.folder
             raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")
@@ -574,7 +574,7 @@ class Learner:
         return self.versions.spectra()
 
     def memory(self) -> dict[str, Tensor]:
-        """Return the method's state at the end of the current round; none where that round had another method."""
+        """Return the method's state at the end of the current round; empty if that round had another method."""
         return self.versions.memory()
 
     # --- taking back --------------------------------------------------------------------------------------------------
@@ -598,7 +598,7 @@ class Learner:
         return undo.drop(self.history, site).exemplars
 
     def _follow(self) -> None:
-        """Take the configuration of the round that is current now, unless one was given."""
+        """Use the configuration of the current round, unless one was given."""
         if not self._keeps_config:
             self.versions.refresh()
 
@@ -615,12 +615,12 @@ def _with_options(config: LearnerConfig | None, options: Mapping[str, Any]) -> L
 def _by_all(
     elsewhere: Elsewhere, answering: Answering, sites: Sequence[str], network: nn.Module, config: LearnerConfig
 ) -> GradientSource:
-    """Return who answers where some sites lie at other hospitals."""
+    """Return the source of gradients when other hospitals hold some of the sites."""
     return elsewhere.source(answering(network, config), sites)
 
 
 def _made_otherwise(then: Mapping[str, str | int]) -> str | None:
-    """Return a warning if a checkpoint was made with another torch, other threads or another processor."""
+    """Return a warning if a checkpoint was made with a different torch, thread count or processor."""
     now = versions_of_packages()
     words = {"torch": "torch {}", "threads": "{} threads", "cpu": "{} instructions"}
     differs = [key for key in words if key in then and then[key] != now[key]]

@@ -1,12 +1,12 @@
-"""Merging at a round's end: the weights that close it are a mean of its own and of those that closed the last one.
+"""Merge at the end of a round: average its weights with the weights that closed the previous round.
 
     Θ ← w Θ + (1 - w) Θ*                                             by share
     Θ_i ← (w f_i Θ_i + (1 - w) b_i Θ*_i) / (w f_i + (1 - w) b_i)     by Fisher
 
-f is the Fisher importance of each weight for the incoming site at Θ, b the sum of those of all rounds before, both
-divided by their means: so w is the share of a weight that matters equally to both. The second form is the minimum of
-the two quadratics that have these curvatures and minima (Matena and Raffel, 2022). Running statistics of batch norm
-have no importance and are merged by share.
+f is the Fisher importance of each weight for the incoming site at Θ. b is the sum of the importances of all earlier
+rounds. Both are divided by their means, so w is the share of a weight that matters equally to both.
+The second form is the minimum of the sum of the two quadratics that have these curvatures and minima (Matena and
+Raffel, 2022). Running statistics of batch norm have no importance and are merged by share.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ OF_PATIENTS = "for each weight a sum over rounds of mean squared gradients, for 
 
 @dataclass(frozen=True)
 class Merging:
-    """How the weights of two rounds become one."""
+    """How the weights of two rounds are averaged."""
 
     share: float  # w
     by_fisher: bool = False
     importance: Tensor | None = None  # of the rounds before, summed; None if they kept none
 
     def looked(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor | None:
-        """Return f, if the merging goes by it: one pass over the incoming site."""
+        """Return f from one pass over the incoming site, if the merging uses it."""
         if not self.by_fisher:
             return None
         found = fisher(theta, grad, batches)
@@ -44,7 +44,7 @@ class Merging:
         return _normalised(found)
 
     def shares(self, found: Tensor | None) -> float | Tensor:
-        """Return the share of the new weights: one for all, or one for each."""
+        """Return the share of the new weights: one number for all, or one for each weight."""
         if found is None or self.importance is None:
             return self.share
         new = self.share * (found + FLOOR)
@@ -52,7 +52,7 @@ class Merging:
         return new / (new + old)
 
     def summed(self, found: Tensor | None) -> dict[str, Tensor]:
-        """Return what the next round's merging needs of this one and of those before."""
+        """Return the importances summed over this round and all earlier ones, for the next round's merging."""
         if found is None:
             return {}
         return {KEY: found if self.importance is None else self.importance.to(found) + found}

@@ -1,9 +1,9 @@
-"""Starting weights from a trained model of nnU-Net v2: its folder with plans.json, dataset.json and fold_X.
+"""Read starting weights from a trained model of nnU-Net v2: a folder with plans.json, dataset.json and fold_X.
 
-Read are 2d configurations with the network PlainConvUNet; every other plan is refused, with the reason. With the
-weights come spacing, patch, normalisation and classes. A checkpoint is a pickle: torch reads it with `weights_only`,
-which makes tensors and plain values and calls nothing else; numpy's scalars and data types are allowed beside them,
-since nnU-Net keeps its training log in them.
+Only 2d configurations with the network PlainConvUNet are read; any other plan is refused, with the reason. Spacing,
+patch, normalisation and classes are read together with the weights. A checkpoint is a pickle. torch reads it with
+`weights_only`, which creates tensors and plain values and calls no other code. numpy's scalars and data types are
+allowed too, since nnU-Net's training log contains them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from smg.sites.nnunet import read_description
 
 FINAL = "checkpoint_final.pth"
 RESAMPLED = "resample_data_or_seg_to_shape"
-READERS = ("SimpleITKIO", "NibabelIO")  # those that leave a scan's axes as they are stored
+READERS = ("SimpleITKIO", "NibabelIO")  # readers that keep a scan's axes as stored
 SCHEMES = {"ZScoreNormalization": "ZScore", "CTNormalization": "CT", "NoNormalization": "No",
            "RescaleTo01Normalization": "RescaleTo01"}  # fmt: skip
 LAYER = {"all_modules.0.": "conv.", "all_modules.1.": "norm."}  # nnU-Net's second names, and the first
@@ -47,7 +47,7 @@ class Trained:
 
 
 def read_nnunet(given: str) -> Trained:
-    """Read `FOLDER` or `FOLDER:FOLD`; without a fold, the only one that is there."""
+    """Return the model in `FOLDER` or `FOLDER:FOLD`. Default: the only fold in the folder."""
     folder, fold = _parse(given)
     plans = _read_json(folder / "plans.json")
     path = folder / f"fold_{fold or _only_fold(folder)}" / FINAL
@@ -83,11 +83,11 @@ def read_nnunet(given: str) -> Trained:
 
 
 class _Refused(Exception):
-    """A plan that is not read: `what it has`, for a message."""
+    """Error for a plan that is not supported; its text names the unsupported part."""
 
 
 def _parse(given: str) -> tuple[Path, str | None]:
-    """Split `FOLDER:FOLD`; a folder whose own name has a colon is a folder."""
+    """Return folder and fold of `FOLDER:FOLD`; an existing folder with a colon in its name is taken whole."""
     folder, colon, fold = given.rpartition(":")
     if not colon or Path(given).is_dir():
         folder, fold = given, ""
@@ -141,7 +141,7 @@ def _read_checkpoint(path: Path) -> tuple[dict[str, Any], str]:
 
 
 def _once(weights: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return the weights each under one name: the encoder is not repeated in the decoder, nor a layer in its list."""
+    """Return each weight under one name, without nnU-Net's second names in the decoder and in lists of layers."""
     once: dict[str, Tensor] = {}
     for name, tensor in weights.items():
         first = name.removeprefix("decoder.") if name.startswith("decoder.encoder.") else name
@@ -153,7 +153,7 @@ def _once(weights: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def _resolved(configurations: dict[str, Any], name: str, *, depth: int = 0) -> dict[str, Any]:
-    """Return a configuration with what it inherits."""
+    """Return a configuration together with its inherited settings."""
     if name not in configurations:
         raise _Refused(f"its plans have no configuration {name!r}")
     plan = configurations[name]
@@ -246,7 +246,7 @@ def _scheme(plans: dict[str, Any], plan: dict[str, Any], number: int) -> dict[st
 
 
 def _labels(dataset: dict[str, Any]) -> dict[str, list[int]]:
-    """Return the values of each class; they count from 1, as nnU-Net demands."""
+    """Return the label values of each class; nnU-Net numbers classes from 1."""
     labels = dataset["labels"]
     if "ignore" in labels:
         raise _Refused("its masks have an `ignore` label")

@@ -1,12 +1,12 @@
 """Weights that a new model starts from: a safetensors file, a round of another model, or a model of nnU-Net.
 
-They become round 0 of the new model, `rounds/000`, and model.json says where they came from:
+The weights become round 0 of the new model, `rounds/000`. model.json records where they came from:
 
     {"origin": {"kind": "file", "name": "weights.safetensors", "sha256": "..."}}
     {"origin": {"kind": "model", "name": "old", "round": 3, "sites": ["RUNMC", "HK"], "sha256": "..."}}
     {"origin": {"kind": "nnunet", "name": "nnUNetTrainer__nnUNetPlans__2d", "fold": "0", "sha256": "...", ...}}
 
-A name is that of a file or folder, never its path.
+`name` is the name of a file or folder, never a path.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ INNER = "network."  # how the names of a network that is not ours begin in a mod
 
 @dataclass(frozen=True)
 class Origin:
-    """Starting weights, what they are, and the settings that belong to them."""
+    """Starting weights, their description, and the settings that belong to them."""
 
     weights: dict[str, Tensor]
     about: AnyOrigin  # for model.json
     path: Path  # for messages
-    settings: dict[str, Any] = field(default_factory=dict)  # of the model they are from; a file has none
+    settings: dict[str, Any] = field(default_factory=dict)  # of the source model; a file has none
 
     def check(self, network: NetworkConfig) -> None:
-        """Refuse weights that do not fit such a network, before anything is made."""
+        """Raise an error if the weights do not fit such a network, before the model is created."""
         self.fitted(build_network(network))
 
     def fitted(self, network: nn.Module) -> dict[str, Tensor]:
-        """Put the weights into a network and return its state; an error names the first that does not fit."""
+        """Load the weights into a network and return its state; an error names the first weight that does not fit."""
         wanted = network.state_dict()
         given = _named_as(wanted, self.weights) if isinstance(network, MainOutput) else self.weights
         shared = stored_once(wanted)[1]  # a file may hold a shared tensor under any one of its names
@@ -76,7 +76,7 @@ class Origin:
 
 
 def read_origin(given: str | Path) -> Origin:
-    """Read starting weights: of a safetensors file, another model's current round, or `nnunet:FOLDER[:FOLD]`."""
+    """Return starting weights from a safetensors file, another model's current round, or `nnunet:FOLDER[:FOLD]`."""
     if str(given).startswith(NNUNET):
         trained = read_nnunet(str(given).removeprefix(NNUNET))
         return Origin(trained.weights, trained.about, trained.path, trained.settings)
@@ -112,7 +112,7 @@ def _from_model(folder: Path) -> Origin:
 
 
 def _named_as(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights of a network as a file from elsewhere names them under the names that a model uses."""
+    """Return the weights of an external file under the names that a model uses."""
     if any(name in wanted for name in given):
         return dict(given)
     return {INNER + name: tensor for name, tensor in given.items()}

@@ -1,4 +1,4 @@
-"""Masks of predictions as files: in the scan's format, as NIfTI, or as DICOM SEG and RTSTRUCT of the scan's series."""
+"""Write predicted masks as files: in the scan's format, as NIfTI, or as DICOM SEG and RTSTRUCT of the scan's series."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DICOM = {"seg": write_seg, "rtstruct": write_rtstruct}
 
 @dataclass(frozen=True)
 class MaskWriter:
-    """Writes the masks that a model predicts."""
+    """Writer of the masks that a model predicts."""
 
     labels: Labels
     structures: tuple[Structure, ...]  # a class each, in the order of their indices from 1
@@ -34,7 +34,7 @@ class MaskWriter:
 
     @classmethod
     def of(cls, learner: Learner, codes: Mapping[str, str], number: int | None = None) -> MaskWriter:
-        """Return the writer for a round, the current one without a number; `codes` are over those of its settings."""
+        """Return the writer for a round, by default the current one; `codes` override those of its settings."""
         config = learner.predictor(number).config
         labels, given = config.preparation.labels, {**config.codes, **codes}
         if unknown := [name for name in codes if name not in labels.names]:
@@ -45,7 +45,7 @@ class MaskWriter:
         return cls(labels, structures, number, digest)
 
     def write(self, scan: Path, made: Prediction, targets: Mapping[str, Path]) -> None:
-        """Write a scan's mask to each target; the key is the format, '' for the scan's own."""
+        """Write a scan's mask to each target; the keys are formats, '' for the scan's own."""
         check_target(scan, targets)
         series = None
         with naming(scan):
@@ -72,7 +72,7 @@ class MaskWriter:
 
 
 def check_target(scan: Path, forms: Iterable[str]) -> None:
-    """Refuse a format that a scan's mask cannot have."""
+    """Raise an error if a scan's mask cannot be written in a format."""
     for form in forms:
         if form in DICOM and not is_series(scan):
             raise SmgError(f"{scan}: no DICOM series, to which a {form.upper()} would refer; use --as nifti for it")

@@ -1,4 +1,4 @@
-"""Masks for many scans: read and prepared in threads ahead, put through the network here, finished in threads."""
+"""Predict masks for many scans: threads read and prepare scans ahead of the network and finish its masks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from smg.sites.check import image_fault
 from smg.sites.formats import Array
 from smg.sites.volume import Volume, read_volume, same_grid
 
-AT_A_TIME = 4  # threads, and scans that wait before and behind the network: memory does not grow with their number
+AT_A_TIME = 4  # threads, and scans queued before and after the network, to bound the memory
 
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -34,13 +34,13 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """A scan's mask, on the scan's own grid, and how far the scan is from what the model has learned."""
+    """A scan's mask on the scan's own grid, and the scan's distance from the sites that the model has learned."""
 
-    mask: Volume  # in the values that masks of the sites have
+    mask: Volume  # with the label values of the sites' masks
     distances: dict[str, float | None]  # of every site learned; None where it is not known (smg.learner.familiarity)
-    nearest: str | None  # the site it is most like
-    unlike: bool | None  # whether it is unlike every site; None where it is not known
-    millilitres: float  # of everything that is not background
+    nearest: str | None  # the site that the scan is most like
+    unlike: bool | None  # whether the scan is unlike every site; None where it is not known
+    millilitres: float  # of all foreground
     probabilities: Array | None = None  # [classes, k, j, i], where asked for
 
 
@@ -59,7 +59,7 @@ class Predictor:
         self.keeps_probabilities = False
 
     def use(self, precision: str) -> None:
-        """Compute in `float32` or `bfloat16`, which is faster where the processor has instructions for it."""
+        """Compute in `float32` or in `bfloat16`, which is faster on processors with instructions for it."""
         device = next(self.network.parameters()).device
         if precision not in PRECISIONS:
             raise Misuse(f"--precision {precision}: no such precision; give {' or '.join(PRECISIONS)}")
@@ -73,15 +73,15 @@ class Predictor:
         self.precision = PRECISIONS[precision]
 
     def predict(self, *channels: Volume) -> Prediction:
-        """Predict one scan, given as the volume of each of its channels."""
+        """Return the prediction of one scan, given as the volume of each of its channels."""
         images, grid = self._prepared(channels, ["the scan"] * len(channels))
         return self._decide(*self._pass(images), grid)
 
     def predict_all(self, scans: Iterable[Path | Sequence[Path]], keep: Keep | None = None) -> Iterator[Answer]:
-        """Yield each scan's prediction, or why there is none, in order; `keep`, called in a thread, is for writing.
+        """Yield each scan's prediction or error, in order; `keep` is called in a thread and can write the mask.
 
-        A scan of several channels is given as the files of all, and goes by the first one's name. Only one pass of the
-        network goes on at a time, in the thread that asks; the rest happens while it computes.
+        A scan of several channels is given as the files of all channels, and is named by the first file. The network
+        runs in the calling thread, one pass at a time. Reading, preparing and writing run in threads meanwhile.
         """
         threads = min(AT_A_TIME, cores())
         with ThreadPoolExecutor(threads) as pool:
@@ -121,7 +121,7 @@ class Predictor:
     def _send(
         self, pool: ThreadPoolExecutor, path: Path, read: Future[Slices], keep: Keep | None
     ) -> tuple[Path, Future[Prediction]]:
-        """Through the network, and on to a thread."""
+        """Pass a scan through the network, and submit the rest of its prediction to a thread."""
         try:
             images, grid = read.result()
             scores, moments = self._pass(images)
@@ -134,7 +134,7 @@ class Predictor:
         return path, pool.submit(self._finish, path, scores, moments, grid, keep)
 
     def _pass(self, images: Array) -> tuple[Array, Tensor]:
-        """Return the scores of prepared slices and the scan's moments, all of them finite."""
+        """Return the scores of prepared slices and the scan's moments; raise an error if any is not finite."""
         slices, options = torch.from_numpy(images), self.config.preparation
         device = next(self.network.parameters()).device
         if self.bottleneck is None:
@@ -171,7 +171,7 @@ def has_bfloat16(device: torch.device) -> bool:
     """Return whether a device has instructions for bfloat16."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    # torch has no public question for it.
+    # torch has no public function for it.
     asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
     return device.type == "cpu" and any(ask() for ask in asked if ask)
 

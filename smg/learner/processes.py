@@ -1,4 +1,4 @@
-"""Several processes of a data-parallel job on one model: they meet, and one of them writes."""
+"""Coordinate the processes of a data-parallel job on one model: barriers, and one process that writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from smg.errors import Misuse
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """In the group of those that torchrun has started, each with a GPU of its own where there are any."""
+    """Join the process group of torchrun in the block, with one GPU for each process where there are any."""
     gpus, here = torch.cuda.device_count(), int(os.environ["LOCAL_WORLD_SIZE"])
     if gpus:
         if here > gpus:
@@ -22,15 +22,15 @@ def joined() -> Iterator[None]:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     distributed.init_process_group("nccl" if gpus else "gloo")
     yield
-    distributed.destroy_process_group()  # not after a fault: it would wait for those that have not failed
+    distributed.destroy_process_group()  # not after an error: it would deadlock with the processes that have not failed
 
 
 def meet() -> None:
-    """Processes of a job wait for one another."""
+    """Wait until every process of a job has arrived."""
     if distributed.is_initialized():
         distributed.barrier()
 
 
 def first_process() -> bool:
-    """Whether this process writes: the only one, or the first of a job."""
+    """Return whether this process writes: the only process, or rank 0 of a job."""
     return not distributed.is_initialized() or distributed.get_rank() == 0

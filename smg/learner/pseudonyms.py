@@ -1,10 +1,10 @@
-"""Pseudonyms of subjects and hashes of scans, keyed with a secret that lies outside of every model.
+"""Pseudonyms of subjects and hashes of scans, keyed with a secret that is stored outside every model.
 
-A plain hash of a case number is undone by trying all case numbers, and a plain hash of a scan by whoever has the scan.
-With HMAC and a secret of the hospital nobody else can try. The secret is a file of random bytes, made when a first
-round needs it: `SMG_SECRET` names it, or it is `smg/secret` in the user's data folder (XDG_DATA_HOME). No command
-copies or exports it. A record holds the key's identity, a hash of the secret, so that it is known which key its names
-were made with; records of before have plain hashes, which are still recognised.
+A plain hash of a case number can be reversed by trying all case numbers, and a plain hash of a scan by anyone who has
+the scan. With HMAC and a secret of the hospital nobody else can try. The secret is a file of random bytes that is
+created when a round first needs it. `SMG_SECRET` names the file; the default is `smg/secret` in the user's data folder
+(XDG_DATA_HOME). No command copies or exports the secret. A record holds the key's identity, a hash of the secret, which
+shows the key that made its pseudonyms. Older records have plain hashes, which are still recognised.
 
 Splits and weights do not depend on the secret.
 """
@@ -27,13 +27,13 @@ LENGTH = 32  # bytes of a secret
 
 @dataclass(frozen=True)
 class Pseudonyms:
-    """Names of subjects and scans under one key; without a key as before there were keys."""
+    """Pseudonyms of subjects and hashes of scans under one key; without a key, the plain hashes of older models."""
 
     key: bytes | None
 
     @property
     def identity(self) -> str | None:
-        """What a record says of the key."""
+        """Return the identity of the key, for a record."""
         return None if self.key is None else hmac.digest(self.key, b"identity", "sha256").hex()[:16]
 
     def subject(self, seed: int, site: str, case: str) -> str:
@@ -56,7 +56,7 @@ class Pseudonyms:
 
 
 def own_pseudonyms() -> Pseudonyms:
-    """Return those of this hospital; its secret is made if there is none."""
+    """Return the pseudonyms of this hospital; create its secret if there is none."""
     path = secret_file()
     if not path.exists():
         make_folder(path.parent)
@@ -67,7 +67,7 @@ def own_pseudonyms() -> Pseudonyms:
 
 
 def pseudonyms_of(identity: str | None) -> Pseudonyms | None:
-    """Return the pseudonyms that a record was made with, by its key's identity; None if that key is not here."""
+    """Return the pseudonyms that a record was made with, by its key's identity; None if the key is not here."""
     if identity is None:
         return Pseudonyms(None)
     path = secret_file()
@@ -76,7 +76,7 @@ def pseudonyms_of(identity: str | None) -> Pseudonyms | None:
 
 
 def secret_file() -> Path:
-    """Return where the secret lies."""
+    """Return the path of the secret."""
     default = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "smg" / "secret"
     return Path(os.environ.get("SMG_SECRET") or default)
 

@@ -17,7 +17,7 @@ FORMAT = 3  # 1 numbered classes by name; 2 had records without a format of thei
 FileName = Annotated[str, Field(pattern=r"^[a-z]+\.safetensors$")]  # of a file in a round's folder
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # sha256
 Metrics = dict[str, float | None]  # by the metric's name; None where a metric does not exist
-PackageVersions = dict[str, str | int]  # of what made a result
+PackageVersions = dict[str, str | int]  # of the packages that made a result, with threads and processor
 
 
 # --- model.json -------------------------------------------------------------------------------------------------------
@@ -92,12 +92,12 @@ class ModelRecord(FileRecord):
 
     @classmethod
     def upgrade(cls, tree: Tree, format: int) -> Tree:
-        """Name the origin, which older files left out if there was none; `Store.check_classes` needs the old format."""
+        """Add the origin, which older files leave out if there was none; `Store.check_classes` needs the old format."""
         return {"origin": None} | tree
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of all rounds."""
+        """Return the numbers of all rounds."""
         return [entry.round for entry in self.rounds]
 
     def line(self, number: int) -> list[RoundEntry]:
@@ -143,7 +143,7 @@ class CurvePoint(Record):
 
 
 class LoggedStep(Record):
-    """What an iteration measured, by batch (`smg.methods.step.Step`)."""
+    """The measurements of an iteration, by batch (`smg.methods.step.Step`)."""
 
     iteration: int
     losses: dict[str, float] = Field(default_factory=dict)
@@ -179,7 +179,7 @@ class SiteFeatures(Record):
 
 
 class FamiliarRecord(Record):
-    """The sites as a round's network sees them (`smg.learner.familiarity`)."""
+    """The feature statistics of the sites, by a round's network (`smg.learner.familiarity`)."""
 
     sites: dict[str, SiteFeatures]
     spread: tuple[float, ...] | None
@@ -187,7 +187,7 @@ class FamiliarRecord(Record):
 
 
 class Kept(Record):
-    """What is kept of a site: its exemplars, and the spectra of slices."""
+    """The stored data of a site: exemplars, and the spectra of slices."""
 
     subjects: int
     spectra: int = 0  # slices
@@ -223,7 +223,7 @@ class RoundRecord(FileRecord):
     scans: tuple[str, ...]  # hashes that re-identify a scan
     config: Settings
     versions: PackageVersions
-    keeps_of_patients: str  # what the method's state holds of patients, in words
+    keeps_of_patients: str  # description of the patient data in the method's state
     seconds: float
     curve: tuple[CurvePoint, ...]
     log: tuple[LoggedStep, ...]
@@ -240,11 +240,11 @@ class RoundRecord(FileRecord):
     files: dict[FileName, Digest]
     # Hashes of files as they were, while they are being replaced.
     replaced: dict[FileName, Digest] = Field(default_factory=dict)
-    pseudonyms: str | None = None  # identity of the key of its pseudonyms; None in rounds of before there were keys
+    pseudonyms: str | None = None  # identity of the key of its pseudonyms; None in older rounds, which had no key
 
     @classmethod
     def upgrade(cls, tree: Tree, format: int) -> Tree:
-        """Add what rounds of older versions did not record."""
+        """Add the fields that rounds of older versions did not record."""
         unknown: Tree = {
             "parts": {},
             "scans": [],
@@ -288,12 +288,12 @@ class JournalLine(Record):
     site: str | None = None
 
     def details(self) -> dict[str, JsonValue]:
-        """Return what is known of the event besides its time and kind."""
+        """Return the facts of the event besides its time and kind."""
         return self.model_dump(mode="json", exclude={"when", "event", *LINKS}, exclude_none=True)
 
 
 class CheckpointFacts(FileRecord):
-    """Where a round stood when its checkpoint was written, and what it was made from."""
+    """The progress of a round at its checkpoint, and the hashes of its inputs."""
 
     FORMAT: ClassVar[int] = FORMAT
 
@@ -302,9 +302,9 @@ class CheckpointFacts(FileRecord):
     round: int = Field(ge=1)
     iteration: int = Field(ge=0)
     iterations: int | None  # of the whole round; None in a checkpoint of an older version
-    parent: int | None  # the round that it goes on from; None in a checkpoint of an older version
-    versions: PackageVersions  # of what made it
-    key: dict[str, str] | None  # hashes of what the round is made from; None in a checkpoint of an older version
+    parent: int | None  # the round that it started from; None in a checkpoint of an older version
+    versions: PackageVersions  # versions of the packages that made it
+    key: dict[str, str] | None  # hashes of the round's inputs; None in a checkpoint of an older version
     curve: tuple[CurvePoint, ...]
     log: tuple[LoggedStep, ...]
     begun: bool  # whether the method's `begin_round` was called
@@ -314,7 +314,7 @@ class CheckpointFacts(FileRecord):
 
     @classmethod
     def upgrade(cls, tree: Tree, format: int) -> Tree:
-        """Add what checkpoints of older versions did not record."""
+        """Add the fields that checkpoints of older versions did not record."""
         unknown: Tree = {"iterations": None, "parent": None, "versions": {}, "curve": [], "log": [], "seconds": 0.0}
         unknown |= {"begun": False, "selected": False, "ended": False}
         return unknown | tree | {"key": tree["key"] if isinstance(tree["key"], dict) else None}

@@ -25,12 +25,12 @@ class StreamRecord(Record):
 
     @property
     def sites(self) -> list[str]:
-        """The learned sites in order, then the held-out site."""
+        """Return the learned sites in order, then the held-out site."""
         return [*self.order, *([self.unseen] if self.unseen else [])]
 
 
 class ResultRow(SubjectRow):
-    """The metrics of one subject of a site after a round, which is named by the site that it learned."""
+    """The metrics of one subject of a site after a round; the round is named by the site that it learned."""
 
     round: str
     site: str
@@ -38,7 +38,7 @@ class ResultRow(SubjectRow):
 
 
 class Costs(Record):
-    """What the rounds of a run cost, and plasticity where it is known."""
+    """The costs of a run's rounds, and plasticity where it is known."""
 
     plasticity: dict[str, float | None]
     replay_subjects: int
@@ -71,13 +71,13 @@ class Results(FileRecord):
 
     @classmethod
     def upgrade(cls, tree: Tree, format: int) -> Tree:
-        """Add what runs of older versions did not record."""
+        """Add the fields that runs of older versions did not record."""
         unknown = {"name": tree["method"], "part": "test", "formulas": {}, "classes": {}, "missing": {}}
         return unknown | tree
 
 
 def read_results(folder: Path, name: str = RESULTS) -> Results:
-    """Read the results of a finished run."""
+    """Return the results of a finished run."""
     return read_record(folder / name, Results, "move the file out of the folder if it is no run's")
 
 
@@ -95,7 +95,7 @@ ROWS = TypeAdapter(list[ResultRow])
 
 
 def read_rows(path: Path) -> list[ResultRow]:
-    """Read the rows of one evaluation."""
+    """Return the rows of one evaluation."""
     try:
         return ROWS.validate_json(path.read_bytes())
     except OSError as error:

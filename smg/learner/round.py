@@ -1,4 +1,4 @@
-"""One round: train on the incoming site with the replay, from wherever the last checkpoint left it."""
+"""Train one round on the incoming site with replay, from the start or from the last checkpoint."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from smg.prepare.slices import Slices
 from smg.prepare.styles import Styles
 
 OnStep = Callable[[int, Step], None]  # (iteration, step), after each iteration
-Answering = Callable[[nn.Module, LearnerConfig], GradientSource]  # who answers `grad`, made for a round's network
+Answering = Callable[[nn.Module, LearnerConfig], GradientSource]  # makes the source of gradients for a round's network
 
 
 def this_process(network: nn.Module, config: LearnerConfig) -> GradientSource:
-    """Return an oracle of this process, or of its share where it is one of a data-parallel job."""
+    """Return the oracle of this process, which answers for its share of the rows in a data-parallel job."""
     return Oracle(
         network,
         loss=config.segmentation_loss(),
@@ -45,22 +45,22 @@ def this_process(network: nn.Module, config: LearnerConfig) -> GradientSource:
 
 
 class Diverged(SmgError):
-    """A loss, a gradient or a weight is no longer a number."""
+    """Error for a loss, a gradient or a weight that is NaN or infinite."""
 
 
 @dataclass
 class Progress:
-    """Where a round stands: all that is needed to go on, since every draw is a function of the iteration."""
+    """The progress of a round: all that is needed to resume, since every draw is a function of the iteration."""
 
     iteration: int = 0
     curve: list[CurvePoint] = field(default_factory=list)  # validation DSC
     log: list[LoggedStep] = field(default_factory=list)  # losses, norms and cosines
-    best: dict[str, Tensor] = field(default_factory=dict)  # weights, where the best are asked for
-    mean: dict[str, Tensor] = field(default_factory=dict)  # weights so far in the round's second half, where it is
+    best: dict[str, Tensor] = field(default_factory=dict)  # the best weights so far, where they are asked for
+    mean: dict[str, Tensor] = field(default_factory=dict)  # of the weights in the second half so far
     merged: dict[str, Tensor] = field(default_factory=dict)  # importances for the next round's merging
-    begun: bool = False  # whether `begin_round` was
+    begun: bool = False  # whether `begin_round` was called
     selected: bool = False  # whether the weights are those that close the round: selected, and merged
-    ended: bool = False  # and `end_round`
+    ended: bool = False  # whether `end_round` was called
     seconds: float = 0.0  # spent on the round so far
 
     @property
@@ -81,7 +81,7 @@ class Training:
     replay: Sequence[Sequence[Prepared] | Rows]  # exemplars, site by site; rows where another hospital has them
     moments: dict[str, Tensor] | None = None  # the optimiser's, where it is kept between rounds
     memory: dict[str, Tensor] | None = None  # the method's state at the end of the round before
-    earlier: int = 0  # rounds that led to this one
+    earlier: int = 0  # number of rounds that led to this one
     answering: Answering = this_process
     styles: Styles | None = None  # amplitudes of earlier sites
     merging: Merging | None = None  # with the weights that the round began with
@@ -100,7 +100,7 @@ class Training:
         self._before = {name: tensor.clone() for name, tensor in self._moving().items()} if self.merging else {}
 
     def run(self, save: Callable[[], None], seconds: float = 60.0, on_step: OnStep | None = None) -> None:
-        """Take every iteration that is left; call `save` on a clock, at the end, and when `on_step` raises Stopped."""
+        """Take all remaining iterations; call `save` at intervals, at the end, and when `on_step` raises Stopped."""
         last = started = time.monotonic()
         spent = self.progress.seconds
         self._begin()
@@ -130,14 +130,14 @@ class Training:
                 last = time.monotonic()
         looks = self.method.remembers() and not self.progress.ended
         if looks or (self.merging and not self.progress.selected):
-            save_all()  # killed while the whole site is looked at, the training need not be done again
+            save_all()  # so that the training is not repeated if the process is killed during the pass over the site
         self._finish()
         if looks:
             self._end()
         save_all()
 
     def _begin(self) -> None:
-        """Let the method look at the round before it; one that would do nothing but fine-tune is refused."""
+        """Call the method's `begin_round`; refuse a method that would do nothing but fine-tune."""
         if not self.progress.begun:
             self._look(self.method.begin_round, number=0)
             self.progress.begun = True
@@ -158,12 +158,12 @@ class Training:
         self.progress.ended = True
 
     def _look(self, hook: Callable[[Tensor, Gradient, Iteration], None], number: int) -> None:
-        """Call a method's `begin_round` or `end_round`, with slices as they are, not augmented."""
+        """Call a method's `begin_round` or `end_round`, with slices that are not augmented."""
         if not self.method.remembers():
             return
         batches = self.plain_batches(number)
         self.oracle.at(self.config.seed, self.number, number, scale=self.opt.scale, report=False)
-        hook(self.oracle.theta.clone(), self.oracle, batches)  # a copy: passes at Θ itself move batch norm's statistics
+        hook(self.oracle.theta.clone(), self.oracle, batches)  # a copy: a pass at Θ updates batch norm's statistics
         keep_apart(self.method, self.oracle.theta)
 
     def step(self, iteration: int) -> Step:
@@ -178,13 +178,13 @@ class Training:
         return step
 
     def plain_batches(self, iteration: int) -> Iteration:
-        """Return an iteration's batches with slices as they are: neither augmented nor in another site's style."""
+        """Return an iteration's batches with original slices: neither augmented nor in another site's style."""
         return replace(self._batches(iteration), augmentation=Augmentation(), styles=None)
 
     def _taken(self, iteration: int) -> Step:
-        """Take an iteration, and again from its beginning where who answers asks for it: it counts whole or not."""
+        """Take one iteration; start it again whenever the source of gradients raises AskAgain."""
         far = any(isinstance(site, Rows) for site in self.previous)
-        before = self.opt.state() if far else {}  # a method may take several steps before the one of Θ
+        before = self.opt.state() if far else {}  # a method may take several inner steps before it moves Θ
         while True:
             try:
                 return take_step(self.method, self.oracle, self.opt, self._batches(iteration))
@@ -210,7 +210,7 @@ class Training:
         )
 
     def _average(self) -> None:
-        """Θ̄, the mean of Θ (and of batch norm's statistics) over the second half of the round, which closes it."""
+        """Update Θ̄, the mean of Θ and of batch norm's statistics over the second half of the round."""
         n = self.progress.iteration - self.config.iterations // 2
         if self.config.select != "average" or n < 1:
             return
@@ -221,9 +221,9 @@ class Training:
                 now.copy_(mean)
 
     def _moving(self) -> dict[str, Tensor]:
-        """Return all numbers that training moves: Θ, and batch norm's statistics."""
+        """Return all numbers that training changes: Θ, and batch norm's statistics."""
         moving = {name: b for name, b in self.network.named_buffers() if b.is_floating_point()}
-        return moving | {"all parameters": self.oracle.theta}  # no buffer can be called so
+        return moving | {"all parameters": self.oracle.theta}  # no buffer can have this name
 
     def _validate(self) -> None:
         if not self.validation:
@@ -239,18 +239,18 @@ class Training:
             self.progress.best = copied(self.network.state_dict())
 
     def _finish(self) -> None:
-        """Put the weights that close the round in their place, and refuse those that are no numbers."""
+        """Load the weights that close the round; raise an error if any is NaN or infinite."""
         if not self.progress.selected:
             if self.progress.best:
                 self.network.load_state_dict(self.progress.best)
             self._merge()
             self.progress.selected = True
-        for name, tensor in self.network.state_dict().items():  # statistics too, and means: no step has looked at them
+        for name, tensor in self.network.state_dict().items():  # also statistics and means, which no step has checked
             if not tensor.isfinite().all():
                 raise self._diverged(self.progress.iteration, f"{name} is {'nan' if tensor.isnan().any() else 'inf'}")
 
     def _merge(self) -> None:
-        """Merge with the weights that the round began with; the first round only finds its importances."""
+        """Merge with the weights that the round began with; the first round only computes its importances."""
         if self.merging is None:
             return
         number = self.config.iterations
@@ -280,7 +280,7 @@ class Training:
         return copied(tensors)
 
     def facts(self, key: dict[str, str], parent: int, versions: PackageVersions) -> CheckpointFacts:
-        """Return where the round stands; `key` has the hashes of what it is made from."""
+        """Return the round's progress for a checkpoint; `key` has the hashes of its inputs."""
         return CheckpointFacts(
             site=self.site,
             round=self.number,
@@ -310,7 +310,7 @@ class Training:
             mean,
             _under("merged.", tensors),
             begun=about.begun,
-            selected=about.selected,  # false in a checkpoint of an smg that did not merge: it is selected again
+            selected=about.selected,  # false in checkpoints from before merging: the weights are selected again
             ended=about.ended,
             seconds=about.seconds,
         )
@@ -322,7 +322,7 @@ class Training:
 
 
 def logged(iteration: int, step: Step) -> LoggedStep:
-    """Return what an iteration measured, for a record."""
+    """Return the measurements of an iteration, for a record."""
     return LoggedStep(
         iteration=iteration, losses=step.losses, norms=step.norms, cosines=step.cosines, shifted=step.shifted
     )
@@ -333,5 +333,5 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def device_of_choice() -> torch.device:
-    """A GPU if there is one."""
+    """Return a GPU if there is one, or else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

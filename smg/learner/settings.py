@@ -1,4 +1,4 @@
-"""Every setting there is, read off the configuration itself."""
+"""List every setting of the configuration, from its fields."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pydantic import BaseModel
 from smg.learner.config import LearnerConfig
 from smg.methods import METHODS
 
-FOLLOW = ("network.channels", "network.classes")  # from the preparation: nobody sets them
+FOLLOW = ("network.channels", "network.classes")  # set from the preparation, not by the user
 
 
 def all_settings() -> list[tuple[str, str, str]]:
-    """(key, default, meaning), in the order of the configuration; a method's options by the methods that have them."""
+    """Return (key, default, meaning) in the order of the configuration; methods' options are listed by method."""
     rows = _of(LearnerConfig, "")
     place = next(n for n, row in enumerate(rows) if row[0] == "options")
     return rows[: place + 1] + _options() + rows[place + 1 :]
@@ -48,7 +48,7 @@ def _options() -> list[tuple[str, str, str]]:
 
 
 def _shown(value: object) -> str:
-    """As it would be written in YAML, or nearly."""
+    """Return a value approximately as it would be written in YAML."""
     if isinstance(value, BaseModel):
         return "any" if "classes" in type(value).model_fields else "off"
     if isinstance(value, float):

@@ -1,7 +1,7 @@
-"""Tensors that share memory, such as a module that a network holds under two names: copied and stored once.
+"""Copy and store tensors that share memory once, such as a module that a network holds under two names.
 
 nnU-Net's PlainConvUNet has 240 names for 88 tensors, because its decoder holds the encoder and every block holds its
-layers twice. In a file each tensor stands under the first of its names; the metadata has the others:
+layers twice. In a file each tensor has the first of its names; the metadata lists the others:
 
     {"shared": '{"decoder.encoder.stem.weight": "encoder.stem.weight", ...}'}
 
@@ -21,7 +21,7 @@ KEY = "shared"  # of a safetensors file's metadata
 
 
 def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies in the CPU's memory; those that shared memory share that of one copy."""
+    """Return copies in the CPU's memory; tensors that shared memory share one copy."""
     copies: dict[object, Tensor] = {}
     made = {}
     for name, tensor in tensors.items():
@@ -47,12 +47,12 @@ def stored_once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[
 
 
 def metadata_of(others: Mapping[str, str]) -> dict[str, str]:
-    """Return what a file's metadata says of the names that are not in it."""
+    """Return the metadata for the names that are not in the file."""
     return {KEY: json.dumps(others)} if others else {}
 
 
 def under_all_names(stored: Mapping[str, Tensor], metadata: Mapping[str, str] | None) -> dict[str, Tensor]:
-    """Return a file's tensors under every name. A name that leads nowhere is a ValueError."""
+    """Return a file's tensors under every name; raise ValueError for a name without a tensor."""
     others = json.loads((metadata or {}).get(KEY, "{}"))
     if not isinstance(others, dict) or any(name in stored or of not in stored for name, of in others.items()):
         raise ValueError("names of shared tensors that lead nowhere")
@@ -60,7 +60,7 @@ def under_all_names(stored: Mapping[str, Tensor], metadata: Mapping[str, str] | 
 
 
 def _place(tensor: Tensor) -> object | None:
-    """Return what two names for the same numbers have in common; None for a tensor without any."""
+    """Return a key that is equal for tensors of the same memory; None for an empty tensor."""
     if not tensor.numel():
         return None
     return tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()

@@ -1,4 +1,4 @@
-"""Spectra kept of a site for the style memory: amplitudes of its training slices, in no order that means anything."""
+"""Spectra of a site for the style memory: amplitudes of its training slices, in an order that reveals no subject."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ AT_ONCE = 16  # slices
 
 
 def spectra_of(batches: Iteration, options: StyleOptions) -> dict[str, Tensor]:
-    """Return the amplitudes of the incoming site's slices, or of as many as are kept, as they come from the scanner.
+    """Return the amplitudes of the incoming site's slices, at most as many as are kept, without augmentation.
 
-    Where slices are seen through windows, each is seen through one. They are sorted by their mean brightness, so that
-    neither a slice's place in its subject nor which slices are of one subject can be read off their order.
+    Where the network sees windows, one window of each slice is used. The amplitudes are sorted by mean brightness, so
+    that their order reveals neither the subject of a slice nor its position in the subject.
     """
     n = len(batches.incoming_site)
     kept = sorted(numpy_generator("spectra", batches.seed, batches.round).permutation(n)[: options.slices].tolist())
@@ -38,7 +38,7 @@ def spectra_of(batches: Iteration, options: StyleOptions) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Spectra:
-    """The amplitudes of one site, and the windows that they are of."""
+    """The amplitudes of one site, and the size and spacing of their windows."""
 
     amplitudes: Tensor  # [slices, channels, 2L + 1, L + 1]
     size: Size  # pixels of a window's side
@@ -46,7 +46,7 @@ class Spectra:
 
 
 def styles_of(stored: Mapping[str, Spectra], config: LearnerConfig) -> Styles | None:
-    """Return what a round lends from the spectra of each earlier site; None if the memory is off or empty."""
+    """Return the styles of the earlier sites for a round; None if the memory is off or empty."""
     if config.memory != "style" or not stored:
         return None
     now, sites = config.preparation, []
@@ -57,7 +57,7 @@ def styles_of(stored: Mapping[str, Spectra], config: LearnerConfig) -> Styles | 
                 f"{_window(now.size, now.spacing)}; keep preparation.size and preparation.spacing, or give them up: "
                 f"`smg replay drop MODEL {site}`"
             )
-        more = max(one.amplitudes.shape[-1] - 1 - config.style.cutoff, 0)  # frequencies that were kept, and are not now
+        more = max(one.amplitudes.shape[-1] - 1 - config.style.cutoff, 0)  # stored beyond the configured cut-off
         rows, columns = one.amplitudes.shape[-2:]
         sites.append(one.amplitudes[..., more : rows - more, : columns - more])
     return Styles(sites, config.style.probability, config.style.share)

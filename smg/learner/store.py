@@ -1,21 +1,21 @@
-"""A model's folder: what lasts for years. Arrays are safetensors, the rest JSON; nothing is pickled.
+"""Read and write a model's folder. Arrays are safetensors, everything else is JSON; nothing is pickled.
 
-    model.json              what it is: format, configuration, which round is current, every round's entry
+    model.json              the model: format, configuration, which round is current, every round's entry
     plan.yaml               the plan that the settings came from, with its reasons, if `smg plan` made them
-    journal.jsonl           what happened, and when
-    rounds/000/             the weights it started from, if they were given
-    rounds/001/             one folder a round, complete or not there
+    journal.jsonl           the events of the model, with their times
+    rounds/000/             the first weights, if they were given
+    rounds/001/             one folder a round, complete or absent
         weights.safetensors
         exemplars.safetensors
         sentinels.safetensors   subjects that no gradient has seen, by which later rounds are judged
         spectra.safetensors     amplitudes of low frequencies of the site's slices, if there is a style memory
-        state.safetensors   what the method remembers, if it remembers anything
+        state.safetensors   the method's state, if it has one
         merging.safetensors the importance of each weight, if rounds are merged by it
         round.json          its record, with the hash of each file beside it
     progress/               the round under way: one checkpoint, whose name holds its own hash
-    lock                    held by the process at work
+    lock                    held by the working process
 
-Every write is whole or not at all, so a process killed at any moment leaves a folder that the next one can go on from.
+Every write is atomic, so a process that is killed at any moment leaves a folder from which the next one can resume.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from smg.learner.records import CheckpointFacts, JournalLine, ModelRecord, Round
 from smg.learner.shared import metadata_of, stored_once, under_all_names
 from smg.records import FileRecord, first_fault, parse_record, read_record, record_file, write_record
 
-if TYPE_CHECKING:  # whoever only looks at a model (smg.learner.history) does not wait for torch
+if TYPE_CHECKING:  # so that reading a history (smg.learner.history) does not import torch
     from torch import Tensor
 
-EMPTY = hashlib.sha256(b"\x08" + bytes(7) + b"{}      ").hexdigest()  # of a file from which everything was removed
+EMPTY = hashlib.sha256(b"\x08" + bytes(7) + b"{}      ").hexdigest()  # hash of a file whose arrays were all removed
 Tensors: TypeAlias = "dict[str, Tensor]"
 
 
 class Store:
-    """Reads and writes one model's folder."""
+    """Reader and writer of one model's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +79,7 @@ class Store:
         return record
 
     def check_classes(self, model: ModelRecord) -> None:
-        """Refuse a model of format 1 whose classes are not in the order of their values, as they are numbered since."""
+        """Refuse a model of format 1 whose classes are not in the order of their values, the order of later formats."""
         preparation = model.config.tree().get("preparation") or {}
         classes = (preparation.get("labels") or {}).get("classes") or {}
         if model.format == 1 and sorted(classes) != sorted(classes, key=lambda name: classes[name][0]):
@@ -100,7 +100,7 @@ class Store:
         append_line(path, next_line(read_chain(path), content, **hashes), durable=True)
 
     def _write_record(self, path: Path, record: FileRecord, place: Path | None = None) -> None:
-        """Write model.json or a round.json, whose hash the journal gets first; `place` is where it will be moved."""
+        """Write a hash to the journal, then its model.json or round.json; `place` is where the file will be moved."""
         name = str((place or path).relative_to(self.folder))
         self._append({"when": _now(), "event": WROTE, "file": name}, sha256=sha256_of(record_file(record)))
         write_record(path, record)
@@ -111,7 +111,7 @@ class Store:
             refuse_links(self.folder)
 
     def check_written(self, path: Path) -> None:
-        """Raise an error if a record is not what the journal says was written."""
+        """Raise an error if a record does not have the hash in the journal."""
         expected = self._recorded().get(str(path.relative_to(self.folder)))
         if expected and sha256_of(path.read_bytes()) not in expected:
             raise SmgError(
@@ -120,7 +120,7 @@ class Store:
             )
 
     def _recorded(self) -> dict[str, tuple[str, ...]]:
-        """Return the hashes that records may have, by the journal as it is now; it is read again when it has grown."""
+        """Return the valid hashes of records by the journal, which is read again when it has grown."""
         path = self.folder / "journal.jsonl"
         at = (path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else (0, 0)
         if self._known is None or self._known[0] != at:
@@ -128,7 +128,7 @@ class Store:
         return self._known[1]
 
     def adopt(self) -> list[str]:
-        """Take records that differ from the journal as they are now, and note it; return their names."""
+        """Accept records that differ from the journal, note it in the journal, and return their names."""
         with self.locked():
             expected, taken = hashes_of(read_chain(self.folder / "journal.jsonl")), []
             for path in sorted([self.folder / "model.json", *self.folder.glob("rounds/[0-9]*/round.json")]):
@@ -141,7 +141,7 @@ class Store:
             return taken
 
     def check_current(self, model: ModelRecord) -> None:
-        """Raise an error if model.json is no longer what it was when a process read it."""
+        """Raise an error if model.json has changed since this process read it."""
         if self.read() != model:
             raise SmgError(
                 f"{self.folder / 'model.json'}: another process has changed it meanwhile; this round is not entered, "
@@ -149,7 +149,7 @@ class Store:
             )
 
     def journal(self) -> list[JournalLine]:
-        """Read the journal, oldest line first; a line that a crash has cut short is skipped."""
+        """Return the journal, oldest line first; a line that a crash has cut short is skipped."""
         path = self.folder / "journal.jsonl"
         events = []
         for number, line in enumerate(path.read_bytes().splitlines() if path.exists() else (), start=1):
@@ -170,7 +170,7 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the model for this process alone; its files are made readable by their owner alone."""
+        """Lock the model for this process in the block, and make its files readable by their owner only."""
         self.check_folder()
         with naming(self.folder):
             make_private(self.folder)
@@ -179,7 +179,7 @@ class Store:
             yield
 
     def _settle_chain(self) -> None:
-        """Say which version of a record is there, where a process died between its journal line and the record."""
+        """Note in the journal which version of a record exists, if a process died between journal line and record."""
         for name, hashes in hashes_of(read_chain(self.folder / "journal.jsonl")).items():
             path = self.folder / name
             found = sha256_of(path.read_bytes()) if path.is_file() else ""
@@ -188,7 +188,7 @@ class Store:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the folder holds nothing but what making a model leaves when it is killed half-way."""
+        """Return whether the folder holds nothing but the remains of an interrupted creation."""
         rounds = self.folder / "rounds"
         own = {self.folder / "lock", rounds, rounds / "000", rounds / ".000"}
         there = {*self.folder.iterdir(), *(rounds.iterdir() if rounds.is_dir() else ())}
@@ -200,7 +200,7 @@ class Store:
         return self.folder / "rounds" / f"{number:03d}"
 
     def write_round(self, number: int, tensors: dict[str, Tensors], record: RoundRecord | StartRecord) -> None:
-        """Make the round's folder beside its place, then move it there whole."""
+        """Write the round's folder under a temporary name, then move it to its place."""
         making = self.folder / "rounds" / f".{number:03d}"
         with naming(making):
             shutil.rmtree(making, ignore_errors=True)
@@ -217,9 +217,9 @@ class Store:
             sync_folder(making.parent)
 
     def remove_leftovers(self) -> list[str]:
-        """Remove what killed processes left, of whatever host; return the names. For the holder of the lock.
+        """Remove the leftovers of killed processes on any host, and return their names. The caller holds the lock.
 
-        It is folders of rounds that were being made or were never entered, and temporary files.
+        Leftovers are folders of rounds that are incomplete or not in model.json, and temporary files.
         """
         entered = {self.round_folder(number).name for number in (0, *self.read().numbers)}
         rounds = self.folder / "rounds"
@@ -233,7 +233,7 @@ class Store:
         return sorted(str(path.relative_to(self.folder)) for path in left)
 
     def read_round(self, number: int) -> RoundRecord:
-        """Read a round's record; it must be that of the round whose folder it is in."""
+        """Return a round's record; raise an error if the record is of another round than its folder."""
         path = self.round_folder(number) / "round.json"
         record = read_record(path, RoundRecord, first_format=2)
         if record.round != number:
@@ -242,7 +242,7 @@ class Store:
         return record
 
     def read_start(self) -> StartRecord:
-        """Read the record of the first weights, of a model that was given some."""
+        """Return the record of the first weights of a model that was given some."""
         return read_record(self.round_folder(0) / "round.json", StartRecord, first_format=2)
 
     def files_of(self, number: int) -> dict[str, str]:
@@ -254,7 +254,7 @@ class Store:
         return dict(self.read_round(number).replaced if number else {})
 
     def read_tensors(self, number: int, name: str) -> Tensors:
-        """A round's arrays, memory-mapped, if they are what its record says they are."""
+        """Return a round's arrays, memory-mapped, after comparing them with the hash in its record."""
         from smg.prepare.cache import map_safetensors
 
         path = self.round_folder(number) / f"{name}.safetensors"
@@ -274,10 +274,11 @@ class Store:
             raise SmgError(f"{path}: damaged ({error}); restore it from a backup") from None
 
     def replace_tensors(self, number: int, name: str, tensors: Tensors) -> None:
-        """Put other arrays in the place of a round's, as when exemplars are dropped.
+        """Replace a round's arrays, for example when exemplars are dropped.
 
-        Killed between any two writes, the round is as it was before or as it is after: the record knows both hashes
-        while the file may be either. Where nothing takes their place, the arrays go first: an empty file needs no hash.
+        If the process is killed between two writes, the round is either in its old or in its new state: the record has
+        both hashes while the file may be either. Without new arrays the old ones are removed first, since an empty
+        file needs no hash.
         """
         record, folder, file = self.read_round(number), self.round_folder(number), f"{name}.safetensors"
         pending = record.replaced  # of another file, where a process died
@@ -285,7 +286,7 @@ class Store:
         files = record.files | {file: hashlib.sha256(data).hexdigest()}
         try:
             before = sha256_of((folder / file).read_bytes())
-        except OSError:  # it is missing: then only the new one will be right
+        except OSError:  # the file is missing, so only the new hash will be valid
             before = files[file]
         if tensors:
             both = {"files": files, "replaced": pending | {file: before}}
@@ -301,7 +302,7 @@ class Store:
     # --- the round under way ------------------------------------------------------------------------------------------
 
     def checkpoint(self, tensors: Tensors, about: CheckpointFacts) -> None:
-        """Put a checkpoint in the place of the last one."""
+        """Write a checkpoint and remove the previous one."""
         from safetensors.torch import save as tensors_to_bytes
 
         folder = self.folder / "progress"
@@ -316,7 +317,7 @@ class Store:
                 old.unlink(missing_ok=True)
 
     def resume(self) -> tuple[Tensors, CheckpointFacts] | None:
-        """Return the checkpoint furthest on, if there is any."""
+        """Return the checkpoint of the highest iteration, or None."""
         from safetensors.torch import load as tensors_from_bytes
 
         found = []
@@ -355,7 +356,7 @@ def _now() -> str:
 
 
 def save_tensors(path: Path, tensors: Tensors) -> str:
-    """Write tensors to a safetensors file, those that share memory once; return the file's sha256."""
+    """Write tensors to a safetensors file, shared memory once, and return the file's sha256."""
     data = _bytes(tensors)
     _write(path, data)
     return hashlib.sha256(data).hexdigest()

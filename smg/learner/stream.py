@@ -1,4 +1,4 @@
-"""One run: a method on an ordered stream of sites with one seed, the last site unseen until the end."""
+"""One run: a method on an ordered stream of sites with one seed, and a held-out site that is learned last."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Stream:
         if not any(split[self.part] for split in splits.values()):
             raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
         learner = self._learner(folder)
-        learner.settle()  # where every site is learned, no round does it
+        learner.settle()  # otherwise done by a round, and none may be left
         log = self._logger(folder)
         if first_process():
             save_splits(folder / "split.json", splits, None if self.splits else self.config.seed)
@@ -118,7 +118,7 @@ class Stream:
                     self.sites[name],
                     splits[name],
                     leave_out=self.leave_out,
-                    unguarded=True,  # a comparison of methods goes on, whatever a round did
+                    unguarded=True,  # unguarded: a comparison of methods continues whatever a round did
                     checkpoint_seconds=self.checkpoint_seconds,
                     on_step=self._logging_steps(log, number, name),
                     say=self.say,
@@ -135,9 +135,9 @@ class Stream:
         return split_site(site, seed) if folds is None else fold_site(site, seed, folds)
 
     def _refuse_doubles(self) -> None:
-        """One scan at two sites would be learned at one and tested, as if unseen, at the other.
+        """Refuse a scan that is at two sites: it would be learned at one and tested, as if unseen, at the other.
 
-        Whoever is left out, for that or for another fault, is gone before parts are made: else it would take a place.
+        Subjects that are left out are removed before the sites are split, so that they take no place in a part.
         """
         here = {name: self.sites[name] for name in self.rounds}
         self.say(f"looking through the scans of {', '.join(here)}")
@@ -153,7 +153,7 @@ class Stream:
         }
 
     def _check_splits(self, path: Path, splits: dict[str, Split]) -> None:
-        """A run goes on with the parts it began with: what it trained on must not be tested on."""
+        """Raise an error if a resumed run has other parts than before: a training subject must not be tested."""
         for site, split in (load_splits(path) if path.exists() else {}).items():
             if site in splits and {part: set(cases) for part, cases in splits[site].items()} != {
                 part: set(cases) for part, cases in split.items()
@@ -197,11 +197,11 @@ class Stream:
 
     def _learner(self, folder: Path) -> Learner:
         learner = self._check_model(folder)
-        meet()  # before any process of a job makes what the others look for
+        meet()  # before any process of a job creates files that the others look for
         return learner or Learner.create(folder / "model", self.config)
 
     def _check_model(self, folder: Path) -> Learner | None:
-        """The model of a run that goes on, if it is of this one."""
+        """Return the model of a run that is resumed, or None; raise an error if it is the model of another run."""
         if not (folder / "model" / "model.json").exists():
             return None
         learner = Learner(folder / "model")
@@ -212,7 +212,7 @@ class Stream:
     def _evaluated(
         self, folder: Path, learner: Learner, number: int, splits: dict[str, Split], log: Listener
     ) -> list[ResultRow]:
-        """Return the rows of one round, from its file if it has those of all sites that there are now."""
+        """Return the rows of one round, from its file if the file covers all current sites."""
         path = folder / "evaluations" / self.part / f"{number:03d}.json"
         if path.exists():
             kept = read_rows(path)
@@ -223,11 +223,11 @@ class Stream:
         means = {metric: _jsonable(self._matrix(rows, metric, first))[name] for metric in COMPARED}
         log(Evaluation(round=number, site=name, means=means))
         if first_process():
-            write_rows(path, rows)  # after the event was logged: what is in a file is not logged again
+            write_rows(path, rows)  # after the event was logged, since rows read from a file are not logged again
         return rows
 
     def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[ResultRow]:
-        """Evaluate the network of a round, now or long after it, on every site's part.
+        """Return the rows of a round's network on every site's part, also long after the round.
 
         After the last round of the order no subject of the unseen site has been learned, so its training part is
         evaluated too. Its validation part is not: settings may have been chosen by it.
@@ -241,7 +241,7 @@ class Stream:
         ]
 
     def results(self, rows: list[ResultRow]) -> Results:
-        """Return everything a table, a figure or another program needs; of the first class where there are several."""
+        """Return the results of the run; matrices and measures are of the first class where there are several."""
         names = self.config.preparation.labels.names
         begin = self._begin()
         return Results(
@@ -261,7 +261,7 @@ class Stream:
         )
 
     def _measures(self, rows: list[ResultRow], metric: str, name: str) -> Measures:
-        """Return BM, BT, FM, FT; FT is a difference of rounds, so it is over the subjects that both have."""
+        """Return BM, BT, FM and FT; FT is a difference of two rounds, over the subjects that both have."""
         both = [row for row in rows if row.part in (None, self.part)]
         found, paired = (
             measures(self._matrix(some, metric, name), list(self.order), self.unseen) for some in (rows, both)
@@ -269,7 +269,7 @@ class Stream:
         return {key: _number(value) for key, value in (found | {"FT": paired["FT"]}).items()}
 
     def _costs(self, learner: Learner, rows: list[ResultRow]) -> Costs:
-        """Return what the rounds cost; plasticity needs a network for each site, which only `per-site` itself has."""
+        """Return the costs of the rounds; plasticity needs a network for each site, which only `per-site` has."""
         records = learner.history.records()
         last, own = len(self.order), self.config.recipe().method.one_network_a_site
         name, end = self.config.preparation.labels.names[0], records[last - 1]
@@ -297,7 +297,7 @@ class Stream:
         return matrix
 
     def _missing(self, rows: list[ResultRow], metric: str, name: str) -> dict[str, dict[str, int]]:
-        """Return how many subjects a metric does not exist for, where there are any."""
+        """Return the number of subjects without a value of a metric, where there are any."""
         counts: dict[str, dict[str, int]] = {}
         for row in rows:
             if row.classes[name][metric] is None:
@@ -307,7 +307,7 @@ class Stream:
 
 
 def _jsonable(matrix: Matrix) -> MatrixRecord:
-    """Return a matrix for JSON, which has no NaN: None stands for it."""
+    """Return a matrix for JSON, with None in place of NaN."""
     return {learned: {site: _number(value) for site, value in row.items()} for learned, row in matrix.items()}
 
 

@@ -1,4 +1,4 @@
-"""A run's events as TensorBoard event files, for those who watch their trainings there."""
+"""Write a run's events as TensorBoard event files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's events as TensorBoard, MLflow or Weights & Biases show them; each is imported only where it is asked for.
+"""Pass a run's events on to TensorBoard, MLflow or Weights & Biases; each is imported only if it is asked for.
 
 Numbers, settings and names of sites are passed on; never a case's name, a path or a picture. MLflow writes to
 `MLFLOW_TRACKING_URI` if it is set, else to a database in the run's folder; Weights & Biases writes into the run's
@@ -20,7 +20,7 @@ from smg.files import write_json
 from smg.learner.events import End, Evaluation, Event, Listener, StepReport
 
 KINDS = ("losses", "norms", "cosines")
-MEMORY = "tracking.json"  # in the run's folder: MLflow's name of the run, so that a resumed one goes on
+MEMORY = "tracking.json"  # in the run's folder: MLflow's id of the run, so that a resumed run continues it
 
 
 def tracker(name: str, folder: Path, title: str, iterations: int, settings: Mapping[str, Any]) -> Listener:
@@ -82,7 +82,7 @@ def _to_mlflow(folder: Path, title: str, iterations: int, settings: Mapping[str,
 
 
 def _known_run(client: Any, memory: Path) -> str | None:
-    """Return MLflow's name of the run that was begun before a stop; None if there is none."""
+    """Return MLflow's id of the run that is resumed; None if there is none."""
     if not memory.is_file():
         return None
     try:
@@ -94,7 +94,7 @@ def _known_run(client: Any, memory: Path) -> str | None:
 
 
 def _to_wandb(folder: Path, title: str, iterations: int, settings: Mapping[str, Any]) -> Listener:
-    """Log to Weights & Biases: into the run's folder, from where `wandb sync` can send it; at once if told to."""
+    """Log to Weights & Biases: into the run's folder, from where `wandb sync` can send it; at once if configured."""
     try:
         import wandb
     except ImportError:
@@ -134,7 +134,7 @@ def _missing(title: str, extra: str) -> SmgError:
 
 @contextlib.contextmanager
 def _explained(title: str, where: str) -> Any:
-    """Turn an exception of a tracker into one line: whoever asked for it wants to know that it does not work."""
+    """Turn an exception of a tracker into a one-line error: a user who asked for the tracker must see that it fails."""
     try:
         yield
     except SmgError:
@@ -147,7 +147,7 @@ def _explained(title: str, where: str) -> Any:
 
 
 def _plain(name: str) -> str:
-    """Return a name of the characters that MLflow allows."""
+    """Return a name with only the characters that MLflow allows."""
     return re.sub(r"[^\w./ -]", "_", name)[:250]
 
 

@@ -17,16 +17,16 @@ CHECKPOINT = re.compile(r"progress/([0-9a-f]{32})\.safetensors")
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found: each fault names a file."""
+    """The result of a check: each fault names a file."""
 
-    files: int  # that are as they were written
+    files: int  # files that are unchanged
     lines: int  # of the journal
     faults: tuple[str, ...]
-    uncovered: tuple[str, ...]  # files of which nothing says what they were: of an older smg, or not smg's
+    uncovered: tuple[str, ...]  # files without a recorded hash: of an older version, or not written by smg
 
 
 def verify(folder: Path, public_key: Path | None = None) -> Verified:
-    """Check a model's folder; with a key, also that it has signed the journal's lines."""
+    """Return the faults of a model's folder; with a key, check also that it has signed the journal's lines."""
     store = Store(folder)
     store.check_folder()
     chain = read_chain(folder / "journal.jsonl")
@@ -78,7 +78,7 @@ def _entered(store: Store, name: str) -> bool:
 
 
 def _arrays_of(store: Store, record: Path, faults: list[str]) -> dict[str, set[str]]:
-    """Return the hashes that the files beside a record may have."""
+    """Return the valid hashes of the files beside a record."""
     try:
         number = int(record.parent.name)
         files, replaced = store.files_of(number), store.replaced_in(number)

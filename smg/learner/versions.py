@@ -1,4 +1,4 @@
-"""The versions of a model: the network of each round, and the exemplars, sentinels and state for the next one."""
+"""The versions of a model: the network of each round, and the exemplars, sentinels and state for the next round."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Versions:
     def __init__(self, history: History, config: LearnerConfig | None = None, other_preparation: bool = False) -> None:
         """Read the configuration of the next round: `config` if given, or else the model's own.
 
-        The network must be the model's. A preparation that differs is refused unless `other_preparation`: weights that
-        were trained on scans prepared one way may be worth little on scans prepared another.
+        The network must be the model's. A different preparation is refused unless `other_preparation` is set, since
+        weights that were trained with one preparation may work poorly with another.
         """
         history.store.check_classes(history.model)
         self.history, self.store = history, history.store
@@ -35,14 +35,14 @@ class Versions:
         self.config = self._configured()
 
     def refresh(self) -> None:
-        """Follow the history after it was reloaded."""
+        """Update the configuration after the history was reloaded."""
         self.config = self._configured()
 
     def _configured(self) -> LearnerConfig:
         """Return the configuration that was given if it fits the current round, or else that round's."""
         try:
             own = self.as_prepared(self.history.current)
-        except SmgError:  # the round is damaged: the model opens all the same, so that it can be rolled back
+        except SmgError:  # the round is damaged; the model still opens, so that it can be rolled back
             own = self.as_prepared(0)
         config, folder = self._given or own, self.store.folder
         if config.network != own.network:
@@ -136,7 +136,7 @@ class Versions:
         return self.store.read_tensors(current, "optimiser")
 
     def memory(self) -> dict[str, Tensor]:
-        """Return the method's state at the end of the current round; none where that round had another method."""
+        """Return the method's state at the end of the current round; empty if that round had another method."""
         if self.state_hash() is None:
             return {}
         current = self.history.current
@@ -150,7 +150,7 @@ class Versions:
 
 
 def _named(method: str) -> str:
-    """Return the name that a method is registered by, without its file."""
+    """Return the registered name of a method, without its file."""
     return spelled(method)[0].rpartition(":")[2]
 
 
