@@ -1,1 +1,1 @@
-"""Flat parameters, the gradient oracle, the optimiser's step."""
+"""Flat parameters, the gradient oracle, and the optimiser's step."""

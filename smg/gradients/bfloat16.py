@@ -1,4 +1,4 @@
-"""Whether this machine's CPU computes in bfloat16: others emulate it, slowly, or crash."""
+"""Detect whether the CPU computes in bfloat16. Other CPUs emulate it slowly, or crash."""
 
 from __future__ import annotations
 

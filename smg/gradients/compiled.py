@@ -1,4 +1,4 @@
-"""A network's passes by torch.compile: the same mathematics in fused kernels, made on the spot by a C++ compiler."""
+"""Run a network's passes by torch.compile: the same mathematics in fused kernels, built by a C++ compiler."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from smg.errors import SmgError
 
 
 def compiled(network: nn.Module) -> nn.Module:
-    """The network, compiled for each shape of batch when that first comes; its weights stay its own."""
+    """Return the network compiled for each batch shape on first use; it shares the network's weights."""
     return cast(nn.Module, torch.compile(network, dynamic=False))
 
 
 @contextlib.contextmanager
 def told_of_compiler() -> Iterator[None]:
-    """A compiler that is missing or fails, in one line."""
-    from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler  # Here: it takes a second.
+    """Turn the error of a missing or failing compiler into one line."""
+    from torch._inductor.exc import CppCompileError, InductorError, InvalidCxxCompiler  # here: it takes a second
 
     try:
         yield

@@ -1,4 +1,4 @@
-"""Θ: all of a network's trainable parameters as one contiguous vector, of which they are views."""
+"""Θ: all trainable parameters of a network as one contiguous vector; the parameters are views of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 def flatten(network: nn.Module) -> Tensor:
-    """Move the network's trainable parameters into one vector and return it: to change the vector is to change them."""
+    """Move the network's trainable parameters into one vector and return it; the parameters become views of it."""
     named = trainable(network)
     theta = torch.cat([p.detach().reshape(-1) for p in named.values()])
     for name, piece in pieces(named, theta).items():
@@ -18,11 +18,11 @@ def flatten(network: nn.Module) -> Tensor:
 
 
 def trainable(network: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that Θ is made of, by name, in its order."""
+    """Return the parameters that form Θ, by name, in the order of Θ."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
 
 def pieces(named: Mapping[str, Tensor], theta: Tensor) -> dict[str, Tensor]:
-    """A vector like Θ cut into the parameters' shapes, by name: views of it."""
+    """Return views of a vector like Θ in the shapes of the parameters, by name."""
     cut = torch.split(theta, [p.numel() for p in named.values()])
     return {name: piece.view(named[name].shape) for name, piece in zip(named, cut, strict=True)}

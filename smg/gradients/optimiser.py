@@ -22,16 +22,16 @@ class OptimiserConfig(BaseModel):
     )
 
     def rate_at(self, iteration: int, iterations: int) -> float:
-        """A function of the iteration alone, so that it needs no state."""
+        """Return the learning rate, a function of the iteration alone, so that it needs no state."""
         left = 1 - iteration / iterations
         share = {"constant": 1.0, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "poly": left**0.9}[self.schedule]
         return self.rate * share
 
 
 class Optimiser:
-    """Adam over one flat vector: `opt(theta, g)` moves theta in place and returns it.
+    """Adam over one flat vector: `opt(theta, g)` updates theta in place and returns it.
 
-    The vector may be another one each time (a copy of Θ, in a method's inner loop); the moments are carried over.
+    Each call may pass a different vector (a copy of Θ, in a method's inner loop); the moments are carried over.
     """
 
     BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -39,7 +39,7 @@ class Optimiser:
     def __init__(self, theta: Tensor, config: OptimiserConfig | None = None) -> None:
         self.config = config or OptimiserConfig()
         self._point = nn.Parameter(theta)
-        self._steps = 0  # Adam's own count may be on a GPU, which would have to be waited for
+        self._steps = 0  # Adam's own count may be on a GPU, and reading it would synchronise
         self._adam = torch.optim.AdamW(
             [self._point],
             lr=self.config.rate,
@@ -57,13 +57,14 @@ class Optimiser:
         return theta
 
     def at(self, iteration: int, iterations: int) -> None:
-        """Set the rate that belongs to this iteration."""
+        """Set the learning rate of an iteration."""
         self._adam.param_groups[0]["lr"] = self.config.rate_at(iteration, iterations)
 
     def scale(self, gradient: Tensor) -> Tensor:
-        """g / (√v̂ + ε), with v̂ what Adam's second-moment estimate would be, were g its next gradient.
+        """Return g / (√v̂ + ε), where v̂ is Adam's second-moment estimate after an update with g.
 
-        With g in the estimate the step is bounded, and defined from the first iteration on. The moments do not move.
+        With g in the estimate the step is bounded, and defined from the first iteration on. The stored moments do not
+        change.
         """
         beta = self.BETAS[1]
         state, steps = self._adam.state[self._point], self._steps + 1
@@ -73,11 +74,11 @@ class Optimiser:
         return gradient / ((v / (1 - beta**steps)).sqrt_() + self.EPSILON)
 
     def state(self) -> dict[str, Tensor]:
-        """The moments and the number of steps, to be stored."""
+        """Return the moments and the number of steps, for a checkpoint."""
         return {name: value.clone() for name, value in self._adam.state[self._point].items()}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from a stored state."""
+        """Resume from a stored state."""
         # Adam keeps its count of steps on the CPU unless it is fused on a GPU; torch sorts that out on the first step.
         self._adam.state[self._point] = {name: value.clone().to(self._point.device) for name, value in state.items()}
         self._steps = int(state["step"]) if state else 0

@@ -1,10 +1,11 @@
 """The gradient oracle: g(Θ; B), the gradient at any Θ of the mean loss over a batch, answered by this process.
 
-`Gradient` is what a method sees of it, `GradientSource` what a training step needs, `Oracle` the one of this process.
+`Gradient` is the interface for methods, `GradientSource` the one for a training step, and `Oracle` implements both in
+this process.
 
-The network is never disturbed. It is called as a function of Θ, so a pass at shifted parameters leaves its own where
-they are; and buffers (the running statistics of batch norm) move only in a real pass, which is one at the network's own
-Θ, never in a virtual one. A parameter that got no gradient counts as zeros.
+The network is called as a function of Θ, so a pass at shifted parameters does not change the network's own parameters.
+A pass at the network's own Θ is called real, any other pass virtual. Buffers (the running statistics of batch norm)
+change only in real passes. A parameter without a gradient counts as zeros.
 
 Under `torch.distributed` each process answers for its share of the rows and a call ends with one all-reduce, so that N
 processes with a batch each equal one process with N times the batch.
@@ -34,16 +35,16 @@ from smg.prepare.slices import Samples
 from smg.randomness import digest
 
 Precision = Literal["float32", "bfloat16"]
-Scale = Callable[[Tensor], Tensor]  # g -> g / (√v̂ + ε), the outer optimiser's
+Scale = Callable[[Tensor], Tensor]  # g -> g / (√v̂ + ε), of the outer optimiser
 Asked: TypeAlias = tuple[Tensor, Batch] | tuple[Tensor, Batch, Loss | None]
 
 
 class AskAgain(Exception):
-    """Who answers changed during an iteration, before any step of the optimiser: take the iteration again."""
+    """Raised when the source of gradients changed before any step of the optimiser: take the iteration again."""
 
 
 class Unanswered(SmgError):
-    """Who answers has been away for too long: the round stops at a checkpoint, and can go on later."""
+    """Raised when a source of gradients is unavailable for too long: the round stops at a checkpoint and can resume."""
 
 
 class Gradient(Protocol):
@@ -79,7 +80,7 @@ class Gradient(Protocol):
 
 @dataclass(frozen=True)
 class Answer:
-    """What one pass gave: kept for the step's report."""
+    """The result of one pass, kept for the step's report."""
 
     batch: str
     virtual: bool  # at shifted parameters
@@ -88,29 +89,29 @@ class Answer:
 
 
 class GradientSource(Gradient, Protocol):
-    """All that a training step needs of who answers: this process, the ranks of a job, or hospitals."""
+    """The interface of a training step to its source of gradients: this process, the ranks of a job, or hospitals."""
 
     theta: Tensor  # Θ itself: a pass at any other vector is virtual
-    answers: list[Answer]  # of this iteration, in the order in which they were asked for
+    answers: list[Answer]  # of this iteration, in the order of the calls
     products: list[tuple[str, Tensor]]  # with the Hessian, and of which batch
 
     def at(self, *place: int, scale: Scale | None = None, report: bool = True) -> None:
         """Begin the iteration at (seed, round, number), with the optimiser's scale for preconditioned inner steps.
 
-        Without `report` no answer is kept: a pass over a whole site would fill the memory with them.
+        Without `report` no answer is kept, since those of a pass over a whole site would fill the memory.
         """
 
 
 @dataclass
 class Oracle:
-    """g(Θ; B) from a network and a loss, on the network's device."""
+    """Compute g(Θ; B) from a network and a loss, on the network's device."""
 
     network: nn.Module
-    loss: Loss = dice_ce  # the segmentation loss: asked for where no other is
-    micro_batch: int | None = None  # rows that fit in memory at once; more are done in turns, as by as many processes
-    precision: Precision = "float32"  # of the passes; Θ and gradients stay as they are
-    compile: bool = False  # the passes' kernels fused by torch.compile; Hessian products stay as they are
-    share: bool = False  # pass rows that questions at one Θ have in common once; other last bits
+    loss: Loss = dice_ce  # the segmentation loss, used where no other is asked for
+    micro_batch: int | None = None  # rows that fit in memory at once; more are passed in turns, as by as many processes
+    precision: Precision = "float32"  # of the passes; Θ and gradients keep theirs
+    compile: bool = False  # fuse the passes' kernels by torch.compile; Hessian products are not compiled
+    share: bool = False  # pass rows that several queries at one Θ share only once; changes rounding
     place: tuple[int, ...] = (0, 0, 0)  # (seed, round, iteration): what dropout draws from
     answers: list[Answer] = field(default_factory=list)
     products: list[tuple[str, Tensor]] = field(default_factory=list)  # with the Hessian, and of which batch
@@ -129,8 +130,8 @@ class Oracle:
         self.network.train()
         self._forward = compiled(self.network) if self.compile else self.network
         self._shares = self.share and not couples_rows(self.network)
-        self._is_probed = False  # whether rows were seen to stay apart
-        # Looked up once: to go through the modules again in every pass would cost it two per cent on a small network.
+        self._is_probed = False  # whether a trial showed that rows are independent
+        # Looked up once: iterating over the modules in every pass takes two per cent of its time on a small network.
         self._own, self._buffers = trainable(self.network), dict(self.network.named_buffers())
         self._tied = len(list(self.network.named_parameters(remove_duplicate=False))) > len(
             list(self.network.named_parameters())
@@ -167,7 +168,7 @@ class Oracle:
         ]
 
     def _rows_stay_apart(self, batch: Batch) -> bool:
-        """Return whether to share at all: a network of a user's own is looked at when rows first come."""
+        """Return whether rows may be shared; a user's own network is tried on the first rows."""
         if not self._is_probed:
             images = batch.load().images.to(self.theta.device, self.theta.dtype)
             self._shares, self._is_probed = rows_stay_apart(self.network, images), True
@@ -176,7 +177,7 @@ class Oracle:
     def _shared(
         self, theta: Tensor, asked: Sequence[tuple[Batch, Loss | None]], parts: Sequence[Part]
     ) -> list[tuple[Tensor, Tensor]]:
-        """Return each question's gradient and loss over this process's rows, each row passed once."""
+        """Return each query's gradient and loss over this process's rows, with one pass for each row."""
         leaves, sums = self._leaves(theta), [theta.new_zeros(len(theta)) for _ in asked]
         values = [theta.new_zeros(()) for _ in asked]
         rank, size = _rank_and_size()
@@ -197,7 +198,7 @@ class Oracle:
         return list(zip(sums, values, strict=True))
 
     def _padded(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
-        """Return a part's rows as a compiled pass takes them: one row, of which kernels would be made anew, as two."""
+        """Return a part's rows for a compiled pass; a single row is doubled, since its shape would need new kernels."""
         return rows * 2 if self.compile and len(rows) == 1 else rows
 
     def linear(
@@ -209,7 +210,7 @@ class Oracle:
             total, value = total + _gradient(share, leaves, create_graph=True), value + share.detach()
 
         def hessian(vector: Tensor) -> Tensor:
-            mine = torch.zeros_like(vector)  # of a process that has no row of this batch
+            mine = torch.zeros_like(vector)  # for a process that has no row of this batch
             if total.requires_grad:
                 mine = _gradient(total, leaves, vector, retain_graph=True)
             summed = _summed(mine)
@@ -233,7 +234,7 @@ class Oracle:
             yield batch.load(slice(start, stop)), start, (stop - start) / len(batch)
 
     def _leaves(self, theta: Tensor) -> dict[str, Tensor]:
-        """Θ cut into parameters, as the leaves of a graph: the network's own where Θ is its own."""
+        """Return Θ cut into parameters as leaves of a graph; the network's own parameters if Θ is its own."""
         if theta is self.theta:
             return dict(self._own)
         return {name: piece.requires_grad_() for name, piece in self._pieces(theta).items()}
@@ -250,7 +251,7 @@ class Oracle:
         virtual: bool,
         loss: Loss | None,
     ) -> Tensor:
-        """The mean loss over the samples, as a function of Θ."""
+        """Return the mean loss over the samples, as a function of Θ."""
         return self._losses(forward, leaves, samples, first, virtual, [loss])[0].mean()
 
     def _losses(
@@ -262,7 +263,7 @@ class Oracle:
         virtual: bool,
         losses: Sequence[Loss | None],
     ) -> list[Tensor]:
-        """Each loss of each sample, as functions of Θ, from one forward pass."""
+        """Return each loss of each sample, as functions of Θ, from one forward pass."""
         images = samples.images.to(self.theta.device, self.theta.dtype, non_blocking=True)
         labels = samples.labels.to(self.theta.device, non_blocking=True)
 
@@ -288,22 +289,22 @@ class Oracle:
     def _logits(
         self, forward: nn.Module, leaves: dict[str, Tensor], images: Tensor, first: int, virtual: bool
     ) -> Tensor:
-        """The network's outputs; those of any Θ in one pass draw the same, so that equal Θ give equal outputs."""
+        """Return the network's outputs; all Θ of one pass use the same draws, so equal Θ give equal outputs."""
         half = torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16")
         with self._drawing(first), half, told_of_compiler() if self.compile else contextlib.nullcontext():
             if self.compile and self._shares and forward is not self.network and len(images) > 1:
-                torch._dynamo.mark_dynamic(images, 0)  # else kernels would be made for every size of a part
+                torch._dynamo.mark_dynamic(images, 0)  # otherwise kernels would be built for every size of a part
             if not virtual:
                 logits: Tensor = forward(images)
                 return logits
-            # Statistics may move in copies only.
+            # Statistics may change in copies only.
             given = leaves | {name: buffer.clone() for name, buffer in self._buffers.items()}
             if forward is not self.network:
                 given = {f"_orig_mod.{name}": tensor for name, tensor in given.items()}
             return functional_call(forward, given, (images,), tie_weights=self._tied)
 
     def _agreed(self, gradient: Tensor, loss: Tensor, label: str, theta: Tensor) -> Tensor:
-        """Sum over processes, in one all-reduce, and keep what the report needs."""
+        """Return the gradient summed over processes by one all-reduce, and keep the answer for the report."""
         virtual = theta is not self.theta
         if distributed.is_initialized():
             both = _summed(torch.cat([gradient, loss[None]]))
@@ -316,18 +317,18 @@ class Oracle:
         return gradient
 
     def _average_buffers(self) -> None:
-        """Running statistics that each process moved by its own rows become one again."""
+        """Average the running statistics, which each process updated by its own rows, over the processes."""
         for buffer in self.network.buffers():
             if buffer.is_floating_point():
                 buffer.copy_(_summed(buffer) / distributed.get_world_size())
 
     @contextlib.contextmanager
     def _drawing(self, first: int) -> Iterator[None]:
-        """Dropout and the like draw from torch's global generator: seed it by place, pass and row, and put it back."""
+        """Seed torch's global generator, which dropout uses, by place, pass and row in the block, and restore it."""
         devices = [self.theta.device] if self.theta.device.type == "cuda" else []
         seed = digest("dropout", *self.place, self._passes, first) >> 1
         with torch.random.fork_rng(devices=devices):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would note its caller for a GPU that is not
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a call for absent GPUs
             for device in devices:
                 with torch.cuda.device(device):
                     torch.cuda.manual_seed(seed)
@@ -335,12 +336,12 @@ class Oracle:
 
 
 def _rank_and_size() -> tuple[int, int]:
-    """This process's number, and how many answer together."""
+    """Return the rank of this process and the number of processes."""
     return (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
 
 
 def _label(batch: Batch, loss: Loss | None) -> str:
-    """The batch's name in a report; where the loss is not the segmentation loss, that of the loss too."""
+    """Return the batch's name in a report, with the name of the loss unless that is the segmentation loss."""
     return batch.name if loss is None else f"{batch.name} ({name_of(loss)})"
 
 
@@ -351,10 +352,10 @@ def _gradient(
     create_graph: bool = False,
     retain_graph: bool | None = None,
 ) -> Tensor:
-    """Autograd's gradient by the leaves, as one flat vector.
+    """Return the gradient with respect to the leaves, as one flat vector.
 
-    By one leaf for each parameter, and not by Θ through its pieces: their views and the split would add nodes to every
-    graph, a millisecond a pass.
+    There is one leaf for each parameter. Differentiating with respect to Θ through its pieces would add nodes for the
+    views and the split to every graph, which takes a millisecond a pass.
     """
     parameters = tuple(leaves.values())
     parts = torch.autograd.grad(of, parameters, along, retain_graph, create_graph, materialize_grads=True)
@@ -362,7 +363,7 @@ def _gradient(
 
 
 def _summed(vector: Tensor) -> Tensor:
-    """The sum over processes; the vector itself where there is one."""
+    """Return the sum over processes; the vector itself if there is only one process."""
     if distributed.is_initialized():
         vector = vector.clone()
         distributed.all_reduce(vector)

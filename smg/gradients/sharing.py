@@ -1,8 +1,8 @@
-"""Rows that several questions at one Θ have in common, so that each row is passed once.
+"""Find the rows that several queries at one Θ have in common, so that each row is passed once.
 
-Where no row's output depends on another row, the gradient of a batch is the mean of its rows' gradients. SGA asks for
-g(Θ; D) and g(Θ; C_tr), and half of C_tr's rows are D's: D ∩ C_tr and the rest of either are passed once each, 7.5
-rows on average in place of 10. LwF asks for two losses of the same rows: one forward pass serves both.
+If no row's output depends on another row, the gradient of a batch is the mean of its rows' gradients. SGA asks for
+g(Θ; D) and g(Θ; C_tr), and half of the rows of C_tr are rows of D. So D ∩ C_tr and the rest of either batch are passed
+once each: 7.5 rows on average instead of 10. LwF asks for two losses of the same rows: one forward pass serves both.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ FORWARD = 1 / 3  # of a pass's cost; the rest is backward
 
 @dataclass(frozen=True)
 class Part:
-    """Rows that the same questions ask for."""
+    """Rows that belong to the same queries."""
 
     rows: tuple[Row, ...]
     of: tuple[int, ...]  # the questions
 
 
 def shared_parts(asked: Sequence[tuple[Batch, Loss | None]]) -> list[Part] | None:
-    """Return the parts of questions at one Θ; None if to pass them would cost more than a pass for each question.
+    """Return the shared parts of queries at one Θ; None if they would cost more than one pass for each query.
 
-    A pass costs its rows and, as measured on small networks, about as much again as one row.
+    The cost of a pass is its number of rows plus about one row of overhead, as measured on small networks.
     """
     owners: dict[Row, list[int]] = {}
     for number, (batch, _) in enumerate(asked):
         if len(set(batch.rows)) < len(batch) or batch.iteration is not asked[0][0].iteration:
-            return None  # a row twice in one batch
+            return None  # a row occurs twice in one batch
         for row in batch.rows:
             owners.setdefault(row, []).append(number)
     groups: dict[tuple[int, ...], list[Row]] = {}
@@ -50,7 +50,7 @@ def shared_parts(asked: Sequence[tuple[Batch, Loss | None]]) -> list[Part] | Non
 
 
 def share_of(parts: Sequence[Part], rank: int, size: int) -> list[Part]:
-    """Return the parts of one process: its rows of all, so that no process has more than one row beyond another."""
+    """Return the parts of one process; the numbers of rows of two processes differ by one at most."""
     total, mine, passed = sum(len(part.rows) for part in parts), [], 0
     first, last = rank * total // size, (rank + 1) * total // size
     for part in parts:
@@ -61,9 +61,9 @@ def share_of(parts: Sequence[Part], rank: int, size: int) -> list[Part]:
 
 
 def couples_rows(network: nn.Module) -> bool:
-    """Return whether a network's parts say that rows of one batch depend on each other, or on a draw for all.
+    """Return whether rows of one batch may depend on each other or on a common random draw, by the network's modules.
 
-    So do batch norms and dropout; and a buffer in a network that trains is a statistic that rows may move.
+    Batch norm and dropout couple rows. So may a buffer in a network in training mode, since rows may update it.
     """
     drawn = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.RReLU)
     return any(isinstance(module, drawn) for module in network.modules() if getattr(module, "p", 1) != 0) or any(
@@ -72,7 +72,7 @@ def couples_rows(network: nn.Module) -> bool:
 
 
 def rows_stay_apart(network: nn.Module, images: Tensor) -> bool:
-    """Return whether a row's output is the same alone and beside another, for networks of a user's own."""
+    """Return whether a row's output is the same alone and in a batch, for a user's own network."""
     pair = torch.stack([images[0], images[-1].flip(-1)])
     with torch.no_grad():
         alone, beside = network(pair[:1]), network(pair)[:1]

@@ -1,4 +1,4 @@
-"""Every method is a recipe over gradients: one file each, mostly its equation."""
+"""Methods: each is a recipe over gradients, in a file of its own that is mostly its equation."""
 
 from smg.methods.a_gem import AGEM
 from smg.methods.base import METHODS, Method, find_method, register

@@ -17,7 +17,7 @@ from smg.prepare.batches import Iteration
 class AGEM(Method):
     """g - min(0, g · p) / (p · p) p,  g = g(Θ; D), p = g(Θ; P)
 
-    Where the incoming gradient would harm the replay batch, its harmful part is taken out.
+    If the incoming gradient would increase the loss of the replay batch, the component that does is removed.
     """
 
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:

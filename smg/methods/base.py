@@ -1,4 +1,4 @@
-"""What a method is, and how it is found by name."""
+"""The base class of methods, and their registry."""
 
 from __future__ import annotations
 
@@ -100,11 +100,11 @@ class Method:
 
 @dataclass(frozen=True)
 class Meta(Method):
-    """What the methods with an inner step share.
+    """The base of the methods with an inner step.
 
     inner: `sgd` shifts Θ by γ g, as the paper's equations say; `adam` by γ g / (√v̂ + ε), with the outer optimiser's own
     second-moment estimate, as its implementation paragraph can be read.
-    symmetric: beyond the paper, the form whose expansion holds both halves of the alignment's gradient.
+    symmetric: an extension of the paper, whose expansion holds both halves of the alignment's gradient.
     """
 
     inner: Literal["sgd", "adam"] = "sgd"
@@ -115,13 +115,13 @@ class Meta(Method):
             raise Misuse(f"inner: sgd or adam, not {self.inner!r}")
 
     def aligned(self, theta: Tensor, grad: Gradient, *pairs: tuple[Batch, Batch, float]) -> list[Tensor]:
-        """Of each pair (A, B, γ) the gradient, to first order in γ, of  L_A + L_B - γ G_A · G_B.
+        """Return for each pair (A, B, γ) the gradient, to first order in γ, of  L_A + L_B - γ G_A · G_B.
 
         The paper's:   g(Θ; A) + g(Θ - γ G_A; B)               = G_A + G_B - γ H_B G_A + O(γ²)
         `symmetric`:   g(Θ - γ G_B; A) + g(Θ - γ G_A; B)       = G_A + G_B - γ (H_B G_A + H_A G_B) + O(γ²)
 
-        What does not depend on another answer is asked for together, so that who answers from far away needs one
-        journey for it; and G_A before G_B, since A may be at hand where B is not.
+        Gradients that do not depend on each other are asked for together, so that a remote source needs one round trip.
+        G_A is asked for before G_B, since A may be local where B is remote.
         """
         g_a = grad.several([(theta, a) for a, _, _ in pairs])
         moved = [(self.shifted(theta, grad, g, gamma), b) for g, (_, b, gamma) in zip(g_a, pairs, strict=True)]
@@ -133,7 +133,7 @@ class Meta(Method):
         return [at + other for at, other in zip(grad.several(back), at_b, strict=True)]
 
     def shifted(self, theta: Tensor, grad: Gradient, g: Tensor, gamma: float) -> Tensor:
-        """Θ after an inner step of size γ along g."""
+        """Return Θ after an inner step of size γ along g."""
         return torch.sub(theta, g if self.inner == "sgd" else grad.preconditioned(g), alpha=gamma)
 
 
@@ -141,7 +141,8 @@ class Meta(Method):
 class Anchored(Method):
     """g(Θ; D) + λ Ω ⊙ (Θ - Θ*),  Ω the sum over rounds of how much each weight mattered at that round's end
 
-    Θ* is the weights that closed the last round. What the penalised methods share; they differ in `importance`.
+    Θ* is the weights that closed the last round. This is the base of the penalised methods, which differ in
+    `importance`.
 
     weight: λ.
     normalise: divide each round's importances by their mean, so that λ means the same for every site and network.
@@ -169,7 +170,7 @@ class Anchored(Method):
 
 
 def mean_of(vectors: Iterable[Tensor]) -> Tensor:
-    """Return the mean of vectors, of which only one is in memory at a time."""
+    """Return the mean of vectors, with one of them in memory at a time."""
     total, count = None, 0
     for vector in vectors:
         total, count = vector if total is None else total + vector, count + 1
@@ -177,7 +178,7 @@ def mean_of(vectors: Iterable[Tensor]) -> Tensor:
     return total / count
 
 
-ANY = ConfigDict(arbitrary_types_allowed=True)  # a method of one's own may have fields of any kind
+ANY = ConfigDict(arbitrary_types_allowed=True)  # a user's own method may have fields of any type
 METHODS: Registry[type[Method]] = Registry("method")
 M = TypeVar("M", bound=type[Method])
 
@@ -203,7 +204,7 @@ def register(name: str) -> Callable[[M], M]:
 
 
 def find_method(name: str, **options: Any) -> Method:
-    """Return the method of that name with its options; one of your own is named with its file: `mine.py:mine`."""
+    """Return the method of that name with its options; a user's own is named with its file: `mine.py:mine`."""
     kind = METHODS.find(name)
     if kind.remembers() and not kind.keeps_of_patients:
         raise Misuse(
@@ -214,7 +215,7 @@ def find_method(name: str, **options: Any) -> Method:
 
 
 def _checked(method: type[Method], options: dict[str, Any]) -> dict[str, Any]:
-    """Options that the method has, each of the kind its field is declared to be."""
+    """Return the options, checked against the names and types of the method's fields."""
     fields, made = [field.name for field in dataclasses.fields(method)], {}
     kinds = get_type_hints(method) if options else {}
     for option, value in options.items():
@@ -230,5 +231,5 @@ def _checked(method: type[Method], options: dict[str, Any]) -> dict[str, Any]:
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(kind, config=ANY)
-    except PydanticUserError:  # a dataclass, a model: it has its own rules
+    except PydanticUserError:  # a dataclass or a model checks itself
         return TypeAdapter(kind)

@@ -18,9 +18,9 @@ from smg.prepare.batches import Iteration
 class DER(Method):
     """g(Θ; D) + α g(Θ; P; ‖f(x; Θ) - z(x)‖²) + β g(Θ; P')
 
-    z are the network's outputs, before softmax, when the exemplar was chosen. They are stored beside its slices (half
-    precision) and moved by the augmentation as the pixels are, so both sides of the difference are of one picture. P
-    and P' are two draws. The square is the mean over classes and pixels, as in the published code.
+    z are the network's outputs, before softmax, at the time when the exemplar was chosen. They are stored with its
+    slices in half precision. The augmentation moves them as it moves the pixels, so both sides of the difference are of
+    the same image. P and P' are two draws. The square is the mean over classes and pixels, as in the published code.
 
     alpha: weight of the stored outputs.
     beta: weight of the stored labels.
@@ -40,5 +40,5 @@ class DER(Method):
 
 
 def distance(outputs: Outputs) -> Tensor:
-    """‖f(x) - z(x)‖², mean over classes and pixels."""
+    """Return ‖f(x) - z(x)‖², mean over classes and pixels."""
     return (outputs.logits - outputs.stored).square().mean(dim=(1, 2, 3))

@@ -19,7 +19,7 @@ from smg.prepare.batches import Iteration
 class EWC(Anchored):
     """g(Θ; D) + λ F ⊙ (Θ - Θ*),  F = Σ over rounds of  mean over samples of (∇ log p(y | x; Θ_r))²
 
-    y are the site's labels, Θ_r the weights that closed round r, a sample one slice: the square is taken of each
+    y are the site's labels, Θ_r the weights that closed round r, and a sample is one slice. The square is taken of each
     sample's gradient, not of a batch's mean gradient, in which the samples' signs cancel.
     """
 
@@ -38,5 +38,5 @@ def fisher(theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
 
 
 def log_likelihood(outputs: Outputs) -> Tensor:
-    """log p(y | x), pixels independent given the image: the sum over them."""
+    """Return log p(y | x), the sum over pixels, which are independent given the image."""
     return -cross_entropy(with_background(outputs.logits), outputs.labels.long(), reduction="none").sum(dim=(1, 2))

@@ -17,7 +17,7 @@ class ISGM(Method):
     """Θ̃ = Θ after one optimiser step for each site, incoming and previous, in a fresh random order;  Θ ← Θ + ε (Θ̃ - Θ)
 
     Averaged over orders, with plain steps of size a:  Θ̃ - Θ ≈ -a Σ g_i + (a²/2) Σ_{i<j} ∇(g_i · g_j).
-    The optimiser serves inside, its state carried over; the outer move is as it is, past the optimiser.
+    The inner steps use the optimiser, with its state carried over. The outer step does not use the optimiser.
 
     epsilon: how far to go towards Θ̃.
     """

@@ -16,7 +16,7 @@ from smg.prepare.batches import Iteration
 class JM(Method):
     """g(Θ; D) + g(Θ; P)
 
-    The second half of Eq. 1, over C_tr and C_te at the same Θ, repeats the first with equal weights: it is left out.
+    The second half of Eq. 1, over C_tr and C_te at the same Θ, repeats the first with equal weights, so it is left out.
     """
 
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:

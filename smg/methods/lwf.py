@@ -18,8 +18,8 @@ from smg.prepare.batches import Iteration
 class LwF(Method):
     """g(Θ; D) + α g(Θ; D; distillation),  distillation = T² H(softmax(f(x; Θ*) / T), softmax(f(x; Θ) / T))
 
-    Θ* is the weights that closed the last round. Both outputs are of the same augmented rows, and H is the
-    cross-entropy, mean over pixels; T² makes up for what T takes from the gradient, so α means the same at every T.
+    Θ* is the weights that closed the last round. Both outputs are of the same augmented rows. H is the cross-entropy,
+    mean over pixels. The factor T² compensates for the smaller gradient at a large T, so α means the same at every T.
 
     weight: α.
     temperature: T.
@@ -46,7 +46,7 @@ class LwF(Method):
 
 @dataclass(frozen=True)
 class Distillation:
-    """T² H(q, p), mean over pixels: q and p the softened outputs of a teacher's Θ and of Θ."""
+    """T² H(q, p), mean over pixels, where q and p are the softened outputs of a teacher's Θ and of Θ."""
 
     teacher: Tensor
     temperature: float

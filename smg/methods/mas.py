@@ -18,8 +18,8 @@ from smg.prepare.batches import Iteration
 class MAS(Anchored):
     """g(Θ; D) + λ Ω ⊙ (Θ - Θ*),  Ω = Σ over rounds of  mean over samples of |∂ ‖f(x; Θ_r)‖² / ∂Θ|
 
-    f are the network's outputs before softmax, Θ_r the weights that closed round r, a sample one slice. No label is
-    looked at.
+    f are the network's outputs before softmax, Θ_r the weights that closed round r, and a sample is one slice. Labels
+    are not used.
     """
 
     keeps_of_patients: ClassVar[str] = (
@@ -32,5 +32,5 @@ class MAS(Anchored):
 
 
 def squared_length(outputs: Outputs) -> Tensor:
-    """‖f(x)‖², over classes and pixels."""
+    """Return ‖f(x)‖², summed over classes and pixels."""
     return outputs.logits.square().sum(dim=(1, 2, 3))

@@ -1,4 +1,4 @@
-"""Per-site: a network of its own for every site. It forgets nothing, and shares nothing: the alternative."""
+"""Per-site: a separate network for every site, as a reference. It forgets nothing and shares nothing."""
 
 from __future__ import annotations
 

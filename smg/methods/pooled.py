@@ -1,4 +1,4 @@
-"""Pooled: all sites so far, kept whole. No continual learner may do this; it is the ceiling they are compared with."""
+"""Pooled: train on the whole data of all sites so far. A reference that continual learners are compared with."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from smg.prepare.batches import Iteration
 class SGA(Meta):
     """g(Θ; D) + g(Θ - γ g(Θ; D); P)  +  g(Θ; C_tr) + g(Θ - β g(Θ; C_tr); C_te),  C = D ∪ P in random halves
 
-    The first pair coordinates the incoming site with the replay buffer, the second makes random halves agree.
+    The first pair aligns the incoming site with the replay buffer, the second pair aligns random halves.
     """
 
     gamma: float = 5e-4

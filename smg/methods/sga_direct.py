@@ -1,4 +1,4 @@
-"""SGA's objective (Eq. 4) by double back-propagation: slow, for the ablation and as the tests' oracle."""
+"""SGA's objective (Eq. 4) by double back-propagation: slow, for the ablation and as a reference in tests."""
 
 from __future__ import annotations
 

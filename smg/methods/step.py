@@ -1,4 +1,4 @@
-"""One iteration of a method, and what it tells of the objective, at no extra pass."""
+"""Take one iteration of a method, and measure its losses, norms and cosines without an extra pass."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PAIRS = {"cos_incoming_replay": ("incoming", "replay"), "cos_train_test": ("virt
 
 @dataclass(frozen=True)
 class Step:
-    """Losses and gradient norms by batch, and the cosines the paper's objective is about, where both gradients exist.
+    """Losses and gradient norms by batch, and the cosines in the paper's objective, where both gradients exist.
 
-    `shifted` names the batches whose gradient was taken at shifted parameters: for `c-meta` and `sga` that of the
-    replay and of the virtual test half, so a cosine with one of them is with the shifted gradient.
+    `shifted` names the batches whose gradient was taken at shifted parameters. For `c-meta` and `sga` these are the
+    replay and the virtual test half, so a cosine with one of them uses the shifted gradient.
     """
 
     losses: dict[str, float]
@@ -36,10 +36,10 @@ class Step:
 
 
 def take_step(method: Method, oracle: GradientSource, opt: Optimiser, batches: Iteration) -> Step:
-    """Θ ← the method's update of it; the network's parameters move with Θ.
+    """Update Θ, and with it the network's parameters, by one iteration of the method; return the report.
 
-    A FloatingPointError names the first thing on the way that is no number: a loss, a gradient or a Hessian product, at
-    Θ or at shifted parameters, what the optimiser was handed, or Θ itself, which need not be asked ever again.
+    A FloatingPointError names the first value that is NaN or infinite: a loss, a gradient or a Hessian product, at Θ or
+    at shifted parameters, the direction for the optimiser, or Θ itself.
     """
     handed: list[Tensor] = []
 
@@ -59,7 +59,7 @@ def take_step(method: Method, oracle: GradientSource, opt: Optimiser, batches: I
 
 
 def keep_apart(method: Method, theta: Tensor) -> None:
-    """Copy what a method's state holds of Θ itself, before Θ moves: what is remembered stays as it was."""
+    """Copy tensors of a method's state that share memory with Θ, so that they do not change with Θ."""
     for name, tensor in method.state.items():
         if not isinstance(tensor, Tensor):
             raise SmgError(f"method {method.name}: state {name!r} is {tensor!r}; state is tensors by name")
@@ -68,7 +68,7 @@ def keep_apart(method: Method, theta: Tensor) -> None:
 
 
 def _require_vector(method: Method, what: str, given: object, theta: Tensor) -> None:
-    """A method of a user's own may return anything."""
+    """Raise an error if a method returns anything but a vector like Θ."""
     if isinstance(given, Tensor) and (given.shape, given.dtype) == (theta.shape, theta.dtype):
         return
     found = f"a {given.dtype} tensor of shape {list(given.shape)}" if isinstance(given, Tensor) else repr(given)[:80]
@@ -84,7 +84,7 @@ def _report(oracle: GradientSource, handed: list[Tensor]) -> Step:
         if answer.batch not in first or answers[first[answer.batch]].virtual:
             first[answer.batch] = number
     pairs = {name: pair for name, pair in PAIRS.items() if set(pair) <= first.keys()}
-    low, high = oracle.theta.aminmax()  # neither overlooks a NaN, and unlike a norm they do not overflow
+    low, high = oracle.theta.aminmax()  # both propagate NaN and, unlike a norm, do not overflow
     losses, norms, products, curved, directions, (spread,) = _fetched(
         [answer.loss for answer in answers],
         [_square(answer.gradient) for answer in answers],
@@ -116,7 +116,7 @@ def _require_numbers(
     directions: list[float],
     spread: float,
 ) -> None:
-    """In the order in which they came about: the first that is no number is where it began."""
+    """Raise an error for the first value, in order of computation, that is NaN or infinite: it is the cause."""
     for answer, loss, norm in zip(oracle.answers, losses, norms, strict=True):
         where = " at shifted parameters" if answer.virtual else ""
         _require(loss, f"the loss of the {answer.batch} batch", where)
@@ -134,6 +134,6 @@ def _require(value: float, what: str, where: str = "") -> None:
 
 
 def _fetched(*groups: list[Tensor]) -> list[list[float]]:
-    """Scalars on the device as numbers here, all in one transfer: each would make a GPU wait."""
+    """Return scalars on the device as numbers, in one transfer, since each transfer synchronises a GPU."""
     numbers = iter(torch.stack([scalar for group in groups for scalar in group]).tolist())
     return [list(islice(numbers, len(group))) for group in groups]

@@ -20,7 +20,7 @@ from smg.networks.plainconv import PlainConvUNet
 from smg.networks.unet import UNet
 from smg.randomness import torch_generator
 
-LISTED: dict[str, Callable[..., nn.Module]] = {"PlainConvUNet": PlainConvUNet}  # networks of ours, beside `unet`
+LISTED: dict[str, Callable[..., nn.Module]] = {"PlainConvUNet": PlainConvUNet}  # built-in networks besides `unet`
 # Networks of MONAI that map slices to logits, and neither read a file nor download one when they are made.
 MONAI_NETWORKS = (
     "AttentionUnet", "BasicUNet", "BasicUNetPlusPlus", "DynUNet", "FlexibleUNet", "HighResNet", "MedNeXt",
@@ -114,7 +114,7 @@ def _construct(config: NetworkConfig) -> nn.Module:
 
 
 def arguments_of(config: NetworkConfig) -> dict[str, Any]:
-    """Return what the constructor of a network that is not ours is called with."""
+    """Return the arguments for the constructor of a network that is not built in."""
     given = {"spatial_dims": 2, "in_channels": config.channels, "out_channels": config.classes}
     taken = _parameters(_factory(config.name))
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
@@ -137,7 +137,7 @@ def _factory(name: str) -> Callable[..., Any]:
 def _monai(name: str) -> Callable[..., Any]:
     """Return the class of that name in monai.networks.nets."""
     try:
-        from monai.networks import nets  # here, since it takes 2.7 s
+        from monai.networks import nets  # imported here, since it takes 2.7 s
     except ModuleNotFoundError as error:
         if error.name != "monai":
             raise

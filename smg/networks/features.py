@@ -1,4 +1,4 @@
-"""Features from the bottleneck of any network; exemplars are chosen by them."""
+"""Compute features from the bottleneck of any network, by which exemplars are chosen."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def _output_of(network: nn.Module, images: Tensor, name: str) -> Tensor:
 def recorded_moments(network: nn.Module, name: str) -> Iterator[list[Tensor]]:
     """Yield a list to which every pass in the block adds the moments [B, 2F] of its bottleneck.
 
-    So the features of a prediction cost no pass of their own. They are computed at once, since later layers may change
-    the map in place.
+    So the features of a prediction need no extra pass. The moments are computed immediately, since later layers may
+    change the map in place.
     """
     recorded: list[Tensor] = []
     batch, passes = 0, 0

@@ -1,8 +1,8 @@
 """Losses: functions of the network's outputs with one value a sample, so that gradients of disjoint batches add.
 
 The segmentation loss is chosen by name (`find_loss`): `dice+ce`, `dice+focal`, a class of `monai.losses`, or one of a
-user's own, `mine.py:mine`. A method may ask for any other loss beside it, which may also look at what another Θ gives
-for the same rows, and at the outputs stored with them (`Outputs`).
+user's own, `mine.py:mine`. A method may ask for any other loss too. That loss may also use the outputs of
+another Θ for the same rows, and the outputs stored with them (`Outputs`).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SMOOTH = 1.0
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a loss may look at, all of it of the same rows with the same augmentation.
+    """The inputs of a loss, all of the same rows with the same augmentation.
 
-    logits: the network's outputs at Θ, [B, K, H, W]; what a loss is differentiated through.
+    logits: the network's outputs at Θ, [B, K, H, W]; the loss is differentiated through them.
     labels: class indices, [B, H, W].
     """
 
@@ -41,7 +41,7 @@ class Outputs:
     def at(self, theta: Tensor) -> Tensor:
         """Return the logits of another Θ, without a gradient.
 
-        Dropout drops the same and batch norm sees the same rows as at Θ: at equal parameters the two are equal.
+        Dropout uses the same draws and batch norm the same rows as at Θ, so equal parameters give equal logits.
         """
         if self._other is None:
             raise ValueError("nobody here can pass these rows through the network again")
@@ -49,7 +49,7 @@ class Outputs:
 
     @property
     def stored(self) -> Tensor:
-        """The outputs stored when these exemplars were chosen, [B, K, H, W], moved as the augmentation moves pixels."""
+        """Return the outputs stored with these exemplars, [B, K, H, W], moved as the augmentation moves pixels."""
         if self._stored is None:
             raise SmgError(
                 "no outputs are stored with these rows; a method that asks for them says `stores_outputs = True`, and "
@@ -64,16 +64,16 @@ LOSSES: Registry[Callable[..., Tensor]] = Registry("loss")
 
 
 def loss(name: str) -> Callable[[F], F]:
-    """Make a loss known under a name: `@loss("mine")` above a function of `Outputs`, with options behind it if any."""
+    """Register a loss under a name: `@loss("mine")` above a function of `Outputs` and of its options, if any."""
     return partial(LOSSES.add, name)
 
 
 def find_loss(name: str, options: dict[str, Any], classes: int = 2) -> Loss:
-    """Return the loss of that name with its options; one that does not fit is refused, by a trial on a small sample."""
+    """Return the loss of that name with its options, after a trial on a small sample."""
     if ":" in name or name in LOSSES:
         made: Loss = partial(LOSSES.find(name), **options) if options else LOSSES.find(name)
     else:
-        from smg.networks.monai_loss import monai_loss  # here, since it imports this module
+        from smg.networks.monai_loss import monai_loss  # imported here, since it imports this module
 
         made = monai_loss(name, options)
     _try(name, made, classes)
@@ -87,13 +87,13 @@ def _try(name: str, made: Loss, classes: int) -> None:
         values = made(Outputs(logits, labels))
         if values.shape != (2,) or not values.requires_grad:
             raise ValueError(f"gives {list(values.shape)} values for two samples, or none with a gradient")
-    except Exception as error:  # it may be anything's: a user's function, a class made for another purpose
+    except Exception as error:  # of any kind: the loss may be a user's function or a class made for another purpose
         why = " ".join(str(error).split())
         raise Misuse(f"loss {name}: does not fit {classes} classes ({type(error).__name__}: {why})") from None
 
 
 def name_of(loss: Loss) -> str:
-    """What a report calls a loss: the name of its function or class."""
+    """Return the name of a loss in reports: that of its function or class."""
     while isinstance(loss, partial):
         loss = loss.func
     return str(getattr(loss, "__name__", type(loss).__name__)).strip("_").replace("_", " ").lower()
@@ -101,13 +101,13 @@ def name_of(loss: Loss) -> str:
 
 @loss("dice+ce")
 def dice_ce(outputs: Outputs, smooth: float = SMOOTH) -> Tensor:
-    """Dice + cross-entropy."""
+    """Return Dice + cross-entropy of each sample."""
     return segmentation_loss(outputs.logits, outputs.labels, smooth)
 
 
 @loss("dice+focal")
 def dice_focal(outputs: Outputs, gamma: float = 2.0, smooth: float = SMOOTH) -> Tensor:
-    """Dice + focal loss (Lin et al., 2017): cross-entropy in which a pixel counts (1 - p)^γ, p its own class's."""
+    """Return Dice + focal loss (Lin et al., 2017): cross-entropy with the weight (1 - p)^γ, p of the true class."""
     logits = with_background(outputs.logits)
     log_probability = functional.log_softmax(logits, dim=1)
     own = log_probability.gather(1, outputs.labels[:, None].long())[:, 0]
@@ -117,30 +117,30 @@ def dice_focal(outputs: Outputs, gamma: float = 2.0, smooth: float = SMOOTH) -> 
 
 
 def with_background(logits: Tensor) -> Tensor:
-    """Return the logits of all classes in full precision; one sigmoid is the same with a background of zero."""
-    logits = logits.float() if logits.element_size() < 4 else logits  # a sum over many pixels is beyond half precision
+    """Return the logits of all classes in full precision; a single logit gets a background logit of zero."""
+    logits = logits.float() if logits.element_size() < 4 else logits  # a sum over many pixels exceeds half precision
     return torch.cat([torch.zeros_like(logits), logits], dim=1) if logits.shape[1] == 1 else logits
 
 
 def one_hot(labels: Tensor, like: Tensor) -> Tensor:
-    """Class indices [B, H, W] as shares [B, K, H, W] in the kind of the logits they go with."""
+    """Return class indices [B, H, W] as shares [B, K, H, W] of the logits' data type."""
     classes = torch.arange(like.shape[1], device=labels.device)
     return (labels[:, None] == classes[:, None, None]).to(like.dtype)
 
 
 def segmentation_loss(logits: Tensor, labels: Tensor, smooth: float = SMOOTH) -> Tensor:
-    """The loss of each sample, [B], from logits [B, K, H, W] and labels [B, H, W] in 0..K-1 (K = 1: 0 or 1).
+    """Return the loss of each sample, [B], from logits [B, K, H, W] and labels [B, H, W] in 0..K-1 (K = 1: 0 or 1).
 
     Cross-entropy is the mean over pixels, Dice the mean over the K - 1 foreground classes. K = 1 is one sigmoid;
-    K = 2 is the same thing with the difference of its two logits, and is computed so.
+    K = 2 is equivalent, with the difference of its two logits, and is computed that way.
 
-    By hand and not MONAI's DiceCELoss, which has no value for each sample: fed a sample at a time it takes 2.8 ms
-    forward and back for 5 slices of 96x96, this 0.9 (one thread). The tests hold the two equal.
+    MONAI's DiceCELoss is not used, since it has no value for each sample. Called for one sample at a time it takes
+    2.8 ms forward and back for 5 slices of 96x96; this function takes 0.9 ms (one thread). A test compares the two.
     """
     if labels.shape != logits.shape[:1] + logits.shape[2:]:
         raise ValueError(f"labels {list(labels.shape)} do not fit logits {list(logits.shape)}")
     if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()  # A sum over 384x384 pixels is beyond half precision.
+        logits = logits.float()  # A sum over 384x384 pixels exceeds half precision.
     if logits.shape[1] <= 2:
         logit = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
         truth = (labels == 1).to(logits.dtype)
@@ -153,7 +153,7 @@ def segmentation_loss(logits: Tensor, labels: Tensor, smooth: float = SMOOTH) ->
 
 
 def _dice(probability: Tensor, truth: Tensor, smooth: float) -> Tensor:
-    """1 - soft Dice of each sample, mean over classes; both [B, classes, H, W]."""
+    """Return 1 - soft Dice of each sample, mean over classes; both inputs are [B, classes, H, W]."""
     overlap = (probability * truth).sum(dim=(2, 3))
     total = (probability + truth).sum(dim=(2, 3))
     return 1 - ((2 * overlap + smooth) / (total + smooth)).mean(dim=1)

@@ -1,4 +1,4 @@
-"""A loss of MONAI by the name of its class, one value a sample."""
+"""Build a loss of MONAI from the name of its class, with one value a sample."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MONAI_LOSSES = (
 
 
 def monai_loss(name: str, options: dict[str, Any]) -> Loss:
-    """Return a loss that asks the class for one sample at a time: most of MONAI's have no value for each of several."""
+    """Return a loss that calls MONAI's for one sample at a time, since most of them return no value for each sample."""
     try:
-        from monai import losses  # here, since it takes seconds
+        from monai import losses  # imported here, since it takes seconds
     except ModuleNotFoundError as error:
         if error.name != "monai":
             raise

@@ -1,8 +1,8 @@
 """nnU-Net's 2-D network, `PlainConvUNet`: strided convolutions down, transposed ones up, instance norm, leaky ReLU.
 
 It is written here so that a model from nnU-Net needs neither nnU-Net nor `dynamic_network_architectures`, which would
-bring torchvision and timm with it; a test holds the two equal, weight for weight. Parameters have the names that they
-have there, each once: nnU-Net's file holds the encoder a second time below the decoder, and every layer a second time
+bring torchvision and timm with it. A test compares the two, weight for weight. Parameters have nnU-Net's names, each
+once: nnU-Net's file holds the encoder a second time below the decoder, and every layer a second time
 in `all_modules`.
 """
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a network is made of, stage by stage."""
+    """The structure of a network, stage by stage."""
 
     features: list[int]
     kernels: list[Pair]
@@ -41,7 +41,7 @@ class PlainConvUNet(nn.Module):
     """Map images [B, in_channels, H, W] to logits [B, out_channels, H, W]; strides divide H and W.
 
     Arguments have nnU-Net's names and meaning; a list has one entry for each stage, and a number counts for all stages.
-    The heads of the coarser stages, which nnU-Net trains by deep supervision, are kept so that weights go both ways;
+    The heads of the coarser stages, which nnU-Net trains by deep supervision, are kept so that weights fit both ways;
     the logits are those of the finest stage.
     """
 
@@ -98,7 +98,7 @@ class PlainConvUNet(nn.Module):
 
 
 class _Encoder(nn.Module):
-    """The stages down, finest first."""
+    """The downsampling stages, finest first."""
 
     def __init__(self, stages: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class _Encoder(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """The stages up, coarsest first, each with its transposed convolution and its head."""
+    """The upsampling stages, coarsest first, each with its transposed convolution and its head."""
 
     def __init__(self, stages: Iterable[nn.Module], growing: Iterable[nn.Module], heads: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -129,7 +129,7 @@ class _Decoder(nn.Module):
 
 
 class _Convolutions:
-    """What all convolutions of a network have in common."""
+    """The settings that all convolutions of a network share."""
 
     def __init__(self, bias: bool, eps: float, slope: float) -> None:
         self.bias, self.eps, self.slope = bias, eps, slope

@@ -3,7 +3,7 @@
 It is Ronneberger's: each level has two 3x3 convolutions; maps shrink by max pooling, grow by a 2x2 transposed
 convolution, and skips are concatenated. MONAI's U-Nets differ: `BasicUNet` always has five levels, and its last one
 does not halve the filters; `UNet` and `DynUNet` shrink maps by strided convolutions. MONAI's building blocks can be
-composed to this network, and a test holds the two equal, weight for weight. It is written in torch here, in as many
+composed to this network, and a test compares the two, weight for weight. It is written in torch here, in as many
 lines, because importing MONAI would add 2.7 s to every command that predicts, and its padding 5 % to every pass.
 """
 

@@ -1,1 +1,1 @@
-"""The replay buffer: which subjects of a site are kept, and why."""
+"""The replay buffer: features of subjects, and the policies that choose exemplars."""

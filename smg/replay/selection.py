@@ -1,10 +1,10 @@
-"""Which subjects of a site to keep: policies over features, apart from the methods that replay what they chose.
+"""Choose the exemplars of a site by a policy over features, independent of the methods that replay them.
 
     R(s) = sim(f(s), μ),  μ the mean feature of the site                                      representativeness (Eq. 7)
     V(s) = mean over previous sites k of  min over their exemplars e of  -sim(f(s), f(e))     diversity (Eq. 8)
     H(s) = R(s) + λ V(s)                                                                      (Eq. 9)
 
-with sim the cosine. Features of old exemplars are those of today's network.
+where sim is the cosine. Features of earlier exemplars are computed with the current network.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a policy may look at."""
+    """The inputs of a policy."""
 
     features: Tensor  # f(s) of each candidate, [N, F]
     scores: Scores
@@ -55,7 +55,7 @@ POLICIES: Registry[Policy] = Registry("replay policy")
 
 
 def policy(name: str) -> Callable[[Policy], Policy]:
-    """Make a policy known under a name: a function from candidates and a number to that many of their indices."""
+    """Register a policy under a name: a function from candidates and a count to that many of their indices."""
     return partial(POLICIES.add, name)
 
 
@@ -74,9 +74,9 @@ def select(
     round: int = 0,
     nearest: Sequence[Tensor] = (),
 ) -> Choice:
-    """Choose `count` of the candidates (N_e), given the features of each previous site's exemplars; `weight` is λ.
+    """Return `count` (N_e) of the candidates, given the features of each previous site's exemplars; `weight` is λ.
 
-    Of sites whose exemplars are not at hand, `nearest` has the minimum of Eq. 8 for each candidate.
+    For sites whose exemplars are at another hospital, `nearest` has the minimum of Eq. 8 for each candidate.
     """
     choose, count = known(name), min(count, len(features))
     scores = score(features, previous, weight, nearest)
@@ -87,7 +87,7 @@ def select(
 
 
 def score(features: Tensor, previous: Sequence[Tensor], weight: float = 1.0, nearest: Sequence[Tensor] = ()) -> Scores:
-    """R, V and H of every candidate."""
+    """Return R, V and H of every candidate."""
     unit = normalize(features.double(), dim=1)
     r = unit @ normalize(features.double().mean(dim=0), dim=0)
     v = torch.zeros_like(r)
@@ -112,29 +112,29 @@ def _random(candidates: Candidates, count: int) -> list[int]:
 
 @policy("representative")
 def _representative(candidates: Candidates, count: int) -> list[int]:
-    """The highest R: nearest in direction to the site's mean."""
+    """Return the candidates of the highest R: nearest in direction to the site's mean."""
     return _highest(candidates.scores.representativeness, count)
 
 
 @policy("comprehensive")
 def _comprehensive(candidates: Candidates, count: int) -> list[int]:
-    """The highest H: typical of their site and unlike what is kept already."""
+    """Return the candidates of the highest H: typical of their site and unlike the exemplars of other sites."""
     return _highest(candidates.scores.hybrid, count)
 
 
 @policy("k-center")
 def _k_center(candidates: Candidates, count: int) -> list[int]:
-    """Farthest first (Sener and Savarese, 2018): the most representative, then always the one worst covered so far."""
+    """Return candidates farthest first (Sener and Savarese, 2018): the most representative, then the worst covered."""
     features = candidates.features.double()
     chosen = _highest(candidates.scores.representativeness, 1)
     nearest = torch.cdist(features, features[chosen])[:, 0]
     while len(chosen) < count:
-        nearest[chosen[-1]] = -math.inf  # itself, though others may be just as near
+        nearest[chosen[-1]] = -math.inf  # exclude the chosen one itself, even if others are as near
         chosen.append(int(nearest.argmax()))
         nearest = torch.minimum(nearest, torch.cdist(features, features[chosen[-1:]])[:, 0])
     return chosen
 
 
 def _highest(values: Tensor, count: int) -> list[int]:
-    """Indices of the highest values; of equal ones the first."""
+    """Return the indices of the highest values; of equal values the first."""
     return [int(i) for i in torch.sort(values, descending=True, stable=True).indices[:count]]
