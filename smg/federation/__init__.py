@@ -1,1 +1,1 @@
-"""Hospitals that answer for data that stay with them: the round is run by the incoming one, the server only relays."""
+"""Federated rounds: the incoming hospital runs the round, the others answer for their data, the server only relays."""

@@ -1,8 +1,8 @@
-"""The way over NVFLARE, as the learner sees it: jobs are started as they are needed, and each is one attempt.
+"""The learner's transport over NVFLARE: jobs are started as they are needed, and each is one attempt.
 
-A job takes in no hospital that was not there when it began, and may or may not end when a hospital's part of it dies.
-So a job that ended, or in which a hospital did not answer, is followed by another one of the hospitals that are
-connected then. Questions under way fail as `Absent`, and who asked asks again.
+A hospital cannot join a job that has begun, and a job may or may not end when the process of one hospital dies. So a
+job that ended, or in which a hospital did not answer, is followed by a new job of the hospitals that are connected at
+that time. Pending questions fail with `Absent`, and the caller asks again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from smg.federation.kit import Kit
 from smg.federation.local_socket import LEARNER, Frames, listen
 from smg.federation.transport import Absent, Traffic
 
-LOOK_AGAIN = 5.0  # seconds before the relay is asked again whether a hospital is connected
+LOOK_AGAIN = 5.0  # seconds between two checks whether a hospital is connected
 TO_START = 60.0  # seconds that a job may take to start
 
 
 class Link:
-    """The connection of one job: questions go out with numbers, and answers come back in any order."""
+    """The connection of one job: questions are numbered, and answers arrive in any order."""
 
     def __init__(self, frames: Frames) -> None:
         self._frames = frames
@@ -74,7 +74,7 @@ class Link:
 
 
 class Carried:
-    """Questions to other hospitals over NVFLARE's Collab; the learner's end of the way."""
+    """Transport of questions to other hospitals over NVFLARE's Collab, on the learner's side."""
 
     def __init__(
         self, kit: Kit, timeout: float = 120.0, say: Callable[[str], None] = lambda _line: None, keeps: bool = False
@@ -116,7 +116,7 @@ class Carried:
         return answer
 
     def _linked(self, hospital: str) -> Link:
-        """Return the connection of a job in which a hospital takes part, started if it has to be."""
+        """Return the connection of a job in which a hospital takes part; start a job if there is none."""
         with self._lock:
             link = self._link
             if link and not link.ended.is_set():
@@ -153,7 +153,7 @@ class Carried:
         for _ in range(int(TO_START)):
             try:
                 return Link(Frames(self._listening.accept()[0]))
-            except EOFError:  # of a job before, whose process died in the meantime
+            except EOFError:  # of an earlier job, whose process has died
                 continue
             except TimeoutError:
                 if status(made, job).startswith("FINISHED"):

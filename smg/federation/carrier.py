@@ -1,9 +1,9 @@
-"""What runs inside NVFLARE's job processes: two classes that carry bytes and know nothing of networks or scans.
+"""The two classes that run inside NVFLARE's job processes; they carry bytes and know nothing of networks or scans.
 
     learner --socket--> Port (incoming hospital) --Collab, by the relay--> Port (other hospital) --socket--> its service
 
-A job is one attempt: it lasts as long as the learner's connection. What is asked and answered is between the learner
-and the services; a `Port` hands on bytes, and the `Relay` only starts the incoming hospital's. With certificates,
+A job is one attempt and lasts as long as the learner's connection. Only the learner and the services interpret
+questions and answers. A `Port` forwards bytes. The `Relay` only starts the incoming port. With certificates,
 questions and answers are also encrypted between the hospitals, so that the relay cannot read them.
 """
 
@@ -21,41 +21,41 @@ from nvflare.collab.api.exceptions import CollabCallError, RunAborted
 from smg.federation.family import end_with_parent
 from smg.federation.local_socket import ANSWERS, FOLDER, LEARNER, Frames, connect
 
-DAYS = 100 * 86400.0  # a round may take long: the job ends with the learner's connection
+DAYS = 100 * 86400.0  # no timeout, since a round may take long; the job ends with the learner's connection
 
 
 class Relay:
-    """The server's part: it waits while the incoming hospital's port is at work."""
+    """The server's part, which waits while the incoming hospital's port works."""
 
     def __init__(self, incoming: str) -> None:
         self.incoming = incoming
 
     @collab.init  # type: ignore[untyped-decorator]
     def begin(self) -> None:
-        """End with NVFLARE's server, should that be killed."""
+        """End this process when NVFLARE's server is killed."""
         end_with_parent()
 
     @collab.main  # type: ignore[untyped-decorator]
     def run(self) -> None:
-        """Let the incoming hospital ask, until its learner is done or gone."""
+        """Run the incoming hospital's port until its learner has finished or died."""
         (port,) = collab.get_clients([self.incoming])
         port(timeout=DAYS).carry()
 
 
 class Port:
-    """A hospital's part: it carries questions out for a learner, or in to the service."""
+    """A hospital's part, which carries questions from its learner, or to its service."""
 
     def __init__(self, secure: bool = True) -> None:
         self.secure = secure  # encrypt between hospitals; needs certificates
 
     @collab.init  # type: ignore[untyped-decorator]
     def begin(self) -> None:
-        """End with NVFLARE's client, should that be killed."""
+        """End this process when NVFLARE's client is killed."""
         end_with_parent()
 
     @collab.publish  # type: ignore[untyped-decorator]
     def answer(self, question: bytes) -> bytes:
-        """Hand a question to this hospital's service and return its answer."""
+        """Pass a question to this hospital's service and return the answer."""
         service = connect(_folder() / ANSWERS)
         try:
             service.send({"caller": collab.caller}, question)
@@ -77,7 +77,7 @@ class Port:
                     header, question = learner.receive()
                     threads.submit(self._carried, learner, peers, header, question)
             except (EOFError, OSError):
-                pass  # the learner is done, stopped or dead; the job ends and smg's checkpoint says what is left
+                pass  # the learner has finished, stopped or died; the job ends, and smg resumes from its checkpoint
             finally:
                 learner.close()
 
@@ -88,7 +88,7 @@ class Port:
             answer = peer(timeout=header["timeout"], secure=self.secure).answer(question)
         except (CollabCallError, RunAborted, KeyError, RuntimeError) as error:
             reply, answer = reply | {"absent": f"{type(error).__name__}: {error}"[:300]}, b""
-        with suppress(OSError):  # the learner is gone, and `carry` sees it, too
+        with suppress(OSError):  # the learner is gone; `carry` notices it too
             learner.send(reply, answer)
 
 

@@ -1,4 +1,4 @@
-"""What a federated round will send, counted before it starts by asking the method for one iteration of zeros."""
+"""Estimate the traffic of a federated round before it starts, by running iterations of the method on zeros."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from smg.networks import build_network
 from smg.networks.loss import Loss
 from smg.prepare.batches import Batch, Iteration
 
-LOOK = 4  # iterations that are counted: which rows lie where differs between them
+LOOK = 4  # iterations that are counted, since the rows' hospitals differ between them
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Means over an iteration, and the number of iterations."""
+    """Mean traffic of an iteration, and the number of iterations."""
 
     iterations: int
     exchanges: float
@@ -34,15 +34,15 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """Bytes of the round over the incoming hospital's line."""
+        """Return the bytes of the round over the incoming hospital's line."""
         return self.iterations * (self.sent + self.received)
 
     def hours(self, megabits: float) -> float:
-        """Return the hours that a line of so many megabits a second needs for the bytes alone."""
+        """Return the hours that the bytes take on a line of the given megabits a second."""
         return self.total * 8 / (megabits * 1e6) / 3600
 
     def line(self, hospitals: int, megabits: float) -> str:
-        """Return it as a sentence."""
+        """Return the cost as a sentence."""
         size = f"{self.total / 1e9:.1f} GB" if self.total >= 1e9 else f"{self.total / 1e6:.1f} MB"
         others = "1 hospital" if hospitals == 1 else f"{hospitals} hospitals"
         time = f"{_span(self.hours(megabits))} on a line of {megabits:g} Mbit/s, beside the computing"
@@ -55,7 +55,7 @@ class Cost:
 def expected(
     config: LearnerConfig, incoming: int, previous: Sequence[Rows | int], owners: Sequence[str | None]
 ) -> Cost:
-    """Return the cost of a round, by the slices of the incoming site and of each previous one, and who holds these."""
+    """Return the cost of a round from the numbers of slices of all sites and the holders of the previous sites."""
     network = build_network(config.network, config.seed)
     sent: list[int] = []
     received: list[int] = []
@@ -80,7 +80,7 @@ def expected(
 
 
 class _Counting(Federated):
-    """A source that computes nothing."""
+    """A source of zero gradients that counts the traffic."""
 
     def _own_part(self, theta: Tensor, batch: Batch, loss: Loss | None) -> list[Part]:
         rows = [row for row in batch.rows if self._owner(row[0]) is None]

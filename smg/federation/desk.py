@@ -1,4 +1,4 @@
-"""A hospital's desk: every question passes here, is let through or refused, and is written down."""
+"""A hospital's desk: every question is answered or refused here, and logged."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from smg.federation.messages import Message
 from smg.federation.transport import NotGreeted, Refused
 
 Handler = Callable[[Message], Message]
-# Questions whose answers say nothing of a scan.
+# Questions whose answers carry no information about a scan.
 FREE = frozenset({"greeting", "holding", "presence", "versions", "round", "receive", "keys"})
 
 
 @dataclass
 class Desk:
-    """Answers questions by kind. Those that say something of scans count against the hospital's limits."""
+    """Answer questions by kind. Answers with information about scans count against the hospital's limits."""
 
     name: str
     gate: Gate
@@ -25,7 +25,7 @@ class Desk:
     handlers: dict[str, Handler] = field(default_factory=dict)
 
     def __call__(self, caller: str, question: bytes) -> bytes:
-        """Answer a question, or say why not; the audit log has a line for each."""
+        """Return the answer to a question, or a refusal with its reason; the audit log gets a line for each."""
         about: dict[str, object] = {"caller": caller, "kind": "unreadable"}
         try:
             message = Message.from_bytes(question)
@@ -41,7 +41,7 @@ class Desk:
             self.audit.note(**about, answered=False, why=str(error))
             facts = {"why": str(error), "later": getattr(error, "later", False)}
             return Message("refused", facts | {"greet": isinstance(error, NotGreeted)}).to_bytes()
-        except (KeyError, TypeError, ValueError, IndexError) as error:  # of a question that is not as smg's are
+        except (KeyError, TypeError, ValueError, IndexError) as error:  # the question does not have smg's format
             self.audit.note(**about, answered=False, why=repr(error))
             why = f"hospital {self.name}: cannot read the question; all hospitals need the same version of smg"
             return Message("refused", {"why": why, "later": False}).to_bytes()
@@ -51,7 +51,7 @@ class Desk:
 
 
 def _countable(message: Message) -> Mapping[str, object]:
-    """Return what the audit log says of a question."""
+    """Return the facts of a question for the audit log."""
     if message.kind != "gradients":
         return {}
     _, round_, iteration = message.facts["place"]

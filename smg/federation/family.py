@@ -1,4 +1,4 @@
-"""Parents and children among processes, so that none is left behind."""
+"""Tie child processes to their parent, so that no process is left running."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 import time
 from pathlib import Path
 
-WITH_PARENT = "SMG_END_WITH_PARENT"  # environment variable: set by who starts a command that must not outlive it
+WITH_PARENT = "SMG_END_WITH_PARENT"  # environment variable that a parent sets for a command that must not outlive it
 
 
 def end_with_parent(seconds: float = 1.0) -> None:
-    """End this process when its parent is gone, by a thread that looks every so often."""
+    """Start a thread that ends this process when its parent is gone."""
     parent = os.getppid()
 
     def watch() -> None:

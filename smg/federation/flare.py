@@ -1,7 +1,7 @@
 """NVFLARE's long-running processes, as children of smg's: `python -m smg.federation.flare server|client FOLDER`.
 
 NVFLARE's own start scripts restart what dies and leave it running in the background. Here the parent decides, and a
-process whose parent is gone ends: nothing is left behind, whichever process was killed.
+process ends when its parent is gone. So no process is left running, whichever process was killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODULES = {
 
 
 def start(kit: Kit, kind: str) -> subprocess.Popen[bytes]:
-    """Start NVFLARE's server or client of a kit, with everything that it writes in the kit's folder."""
+    """Start NVFLARE's server or client of a kit; it writes into the kit's folder only."""
     settle(kit.flare)
     scratch = kit.folder / "scratch"
     scratch.mkdir(exist_ok=True)
@@ -69,7 +69,7 @@ def keep_running(kit: Kit, kind: str, say: Callable[[str], None]) -> None:
 
 
 def main(kind: str, folder: str) -> None:
-    """Be NVFLARE's process of a kit."""
+    """Run NVFLARE's server or client of a kit in this process."""
     import runpy
 
     end_with_parent()

@@ -1,7 +1,7 @@
-"""A hospital's answering side: seeds, round, iteration, rows and places come in, gradients go out.
+"""A hospital's answering side: it receives seed, round, iteration, rows and places, and returns gradients.
 
-What runs here is the installed smg. A question says which rows and at which Θ; how rows are read, augmented, passed
-through the network and scored is settled by the hospital's own model folder, and nobody sends code.
+The installed smg computes the answers. A question names rows and a Θ. The hospital's own model folder determines how
+rows are read, augmented, passed through the network and scored. No code is sent.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from smg.prepare.options import Preparation
 from smg.prepare.slices import Slices
 from smg.prepare.windows import Sides
 
-LOSSES: dict[str, Loss] = {"distance": distance}  # beside the segmentation loss; what methods ask of others' rows
+LOSSES: dict[str, Loss] = {"distance": distance}  # besides the segmentation loss, for methods with stored outputs
 
 
 @dataclass
 class Hospital:
-    """Answers for the slices of one site.
+    """Answer questions about the slices of one site.
 
-    Further kinds of questions are added as `handlers`.
+    `handlers` adds further kinds of questions.
     """
 
     site: str
@@ -62,11 +62,11 @@ class Hospital:
         self._desk = Desk(self.site, self._gate, self.audit, own | self.handlers)
 
     def __call__(self, caller: str, question: bytes) -> bytes:
-        """Answer a question, or say why not."""
+        """Return the answer to a question, or a refusal with its reason."""
         return self._desk(caller, question)
 
     def greet(self, message: Message) -> Message:
-        """Say what is here, if both sides compute alike; refuse otherwise."""
+        """Return what this hospital holds; refuse if the two sides would compute differently."""
         asked = Terms(**message.facts["terms"])
         if differing := self.terms.differences(asked):
             here, there = vars(self.terms), vars(asked)
@@ -76,12 +76,12 @@ class Hospital:
         return Holding(self.site, len(self.slices), self.exemplars, self.terms, self.limits.least_rows, key).message()
 
     def gradients(self, message: Message) -> Message:
-        """Return of each query the gradient and loss, summed over its rows."""
+        """Return the gradient and loss of each query, summed over its rows."""
         ask = Ask.of(message)
         return self.sums(ask).message() if ask.exchange is None else self._under_masks(ask)
 
     def _under_masks(self, ask: Ask) -> Message:
-        """Return the sums under masks; the same question again gets the same answer, and another one none."""
+        """Return the sums under masks; a repeated question gets the same answer, and a different one is refused."""
         assert ask.exchange is not None
         question = ask.message().digest()
         if self._masked and self._masked[0] == question:
@@ -124,7 +124,7 @@ class Hospital:
             last = Iteration(
                 incoming_site=self.slices,
                 previous_sites=(),
-                size=1,  # rows are drawn by who asks
+                size=1,  # the asking hospital draws the rows
                 seed=seed,
                 round=round_,
                 number=number,
@@ -160,7 +160,7 @@ def summed(oracle: Oracle, theta: Tensor, batch: Batch, loss: Loss | None = None
 def terms_of(
     network: NetworkConfig, preparation: Preparation, augmentation: Augmentation, loss: str, seed: int, precision: str
 ) -> Terms:
-    """Return what has to be equal at all hospitals."""
+    """Return the terms that must be equal at all hospitals."""
     return Terms(
         smg=smg.__version__,
         torch=str(torch.__version__).partition("+")[0],
@@ -174,7 +174,7 @@ def terms_of(
 
 
 def refuse_coupled_rows(network: nn.Module) -> None:
-    """Refuse a network in which one row's output depends on the other rows of its batch, or on a draw for all."""
+    """Refuse a network in which a row's output depends on the other rows of its batch, or on a common random draw."""
     for name, module in network.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             raise SmgError(

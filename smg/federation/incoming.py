@@ -1,4 +1,4 @@
-"""The incoming hospital's side of a round, as a context: connect, bring the versions together, hand the round out."""
+"""The incoming hospital's side of a round, as a context: connect, synchronise versions, distribute the new round."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def federated(
     say: Callable[[str], None] = lambda _line: None,
     secure: bool = False,
 ) -> Iterator[Peers]:
-    """Connect to the other hospitals, with all folders of the model brought to the same rounds."""
+    """Connect to the other hospitals in the block, with the same rounds in every folder of the model."""
     _wait_for_own_service(kit, min(patience, FIRST))
     way = Carried(kit, timeout, say)
     try:

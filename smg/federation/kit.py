@@ -1,6 +1,6 @@
 """The folders of a federation: one for the relay and one for each hospital, with NVFLARE's certificates in them.
 
-    OUT/relay/          for who runs the relay
+    OUT/relay/          for the operator of the relay
     OUT/NAME/           for hospital NAME
         federation.json     names of all hospitals, this one's name, the relay's address
         limits.json         what this hospital allows of its own data; nobody outside reads it
@@ -58,12 +58,12 @@ class Kit:
 
     @property
     def flare(self) -> Path:
-        """NVFLARE's workspace."""
+        """Return the folder of NVFLARE's workspace."""
         return self.folder / "flare"
 
     @property
     def lead(self) -> Path:
-        """The startup kit by which this hospital submits jobs."""
+        """Return the folder of the startup kit by which this hospital submits jobs."""
         return self.folder / "lead"
 
     @property
@@ -72,7 +72,7 @@ class Kit:
 
     @property
     def user(self) -> str:
-        """The name by which NVFLARE knows who starts a round here."""
+        """Return the NVFLARE user that starts rounds at this hospital."""
         return _user(self.name)
 
     def secret(self) -> bytes:
@@ -80,7 +80,7 @@ class Kit:
         return (self.folder / "secret").read_bytes()
 
     def limits(self) -> Limits:
-        """Return what this hospital allows."""
+        """Return the limits that this hospital sets."""
         path = self.folder / "limits.json"
         try:
             return Limits(**json.loads(path.read_text()))
@@ -89,7 +89,7 @@ class Kit:
 
     @classmethod
     def open(cls, folder: Path, relay: bool = False) -> Kit:
-        """Open a folder that `smg federation init` made."""
+        """Return the kit in a folder that `smg federation init` made."""
         path = folder / "federation.json"
         try:
             about = json.loads(path.read_text())
@@ -102,7 +102,7 @@ class Kit:
 
 
 def provision(out: Path, hospitals: list[str], host: str = "localhost", port: int = 8002) -> list[Path]:
-    """Make the folder of the relay and of each hospital; return them. Every one goes to its participant alone."""
+    """Create and return the folders of the relay and of each hospital; give each to its participant only."""
     names = list(dict.fromkeys(hospitals))
     if len(names) < 2 or len(names) != len(hospitals):
         raise Misuse("a federation needs two hospitals or more, each with a name of its own")
@@ -129,7 +129,7 @@ def provision(out: Path, hospitals: list[str], host: str = "localhost", port: in
 
 
 def _provisioned(workspace: Path, names: list[str], host: str, port: int) -> Path:
-    """Let NVFLARE make its startup kits; the key of the root certificate is thrown away with its workspace."""
+    """Let NVFLARE create its startup kits; the key of the root certificate is deleted with its workspace."""
     from nvflare.lighter.prov_utils import prepare_builders
     from nvflare.lighter.provision import prepare_project
     from nvflare.lighter.provisioner import Provisioner
@@ -149,9 +149,9 @@ def _provisioned(workspace: Path, names: list[str], host: str, port: int) -> Pat
 
 
 def settle(flare: Path) -> None:
-    """Write NVFLARE's settings of a kit for the place where it is now.
+    """Write NVFLARE's settings of a kit for its present folder.
 
-    Jobs may use the classes of `CLASSES` alone and bring no code, whoever submits them. What NVFLARE stores and logs
+    Jobs may use only the classes of `CLASSES` and bring no code, whoever submits them. What NVFLARE stores and logs
     stays in the kit: no log travels to the relay. Only warnings are logged; Collab would log several lines a call.
     """
     local = flare / "local"
@@ -179,5 +179,5 @@ def _user(name: str) -> str:
 
 
 def org_of(name: str) -> str:
-    """Return the organisation that NVFLARE knows a participant by."""
+    """Return the organisation of a participant in NVFLARE."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)

@@ -1,4 +1,4 @@
-"""What a hospital allows of its own data, and the log of what it answered."""
+"""A hospital's limits on the use of its data, and the audit log of its answers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:  # NVFLARE's processes open a kit, and need no torch
 class Limits:
     """Rules that a hospital sets for itself. Nobody outside can change them.
 
-    least_rows: fewest rows of which a gradient is given. A gradient of one slice shows most of that slice.
+    least_rows: smallest number of rows of a gradient. A gradient of one slice reveals most of that slice.
     a_minute: answers in any 60 seconds; None for no limit.
-    budget: answers in all, counted over restarts in the audit log; None for no limit.
+    budget: total number of answers, counted over restarts in the audit log; None for no limit.
     clip: norm that a row's gradient is clipped to, with noise (smg.federation.privacy); None for neither.
     noise: standard deviation of the noise, in units of `clip`.
-    delta: at which ε is counted.
+    delta: the δ for which ε is computed.
     """
 
     least_rows: int = 1
@@ -60,7 +60,7 @@ class Audit:
 
 
 class Gate:
-    """Lets a question through or refuses it, by the hospital's limits."""
+    """Allow or refuse a question by the hospital's limits."""
 
     def __init__(self, site: str, limits: Limits, audit: Audit) -> None:
         self.site, self.limits, self.audit = site, limits, audit

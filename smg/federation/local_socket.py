@@ -1,4 +1,4 @@
-"""Frames over a Unix socket in a participant's own folder: how smg's processes reach NVFLARE's on the same machine.
+"""Exchange frames between smg's and NVFLARE's processes on one machine, over a Unix socket in a participant's folder.
 
 A frame is a header as JSON and a body of bytes. The folder is readable by its owner alone, so the socket is, too.
 """
@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 FOLDER = "SMG_FEDERATION"  # environment variable of NVFLARE's processes: the participant's folder
-ANSWERS, LEARNER = "answers.socket", "learner.socket"  # where a hospital's service listens, and who runs a round
+ANSWERS, LEARNER = "answers.socket", "learner.socket"  # sockets of a hospital's service and of the learner
 LENGTHS = struct.Struct("<IQ")  # of the header and of the body
 LONGEST = 100  # characters of a socket's path; the kernel takes 108
 
@@ -36,13 +36,13 @@ class Frames:
                 self._socket.sendall(body)
 
     def receive(self) -> tuple[dict[str, Any], bytes]:
-        """Return the next frame; EOFError where the other side is gone."""
+        """Return the next frame; raise EOFError if the other side is gone."""
         head, body = LENGTHS.unpack(self._exactly(LENGTHS.size))
         header: dict[str, Any] = json.loads(self._exactly(head))
         return header, bytes(self._exactly(body))
 
     def close(self) -> None:
-        """End the connection, also for a thread that waits for a frame."""
+        """Close the connection, and wake a thread that waits for a frame."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -62,7 +62,7 @@ class Frames:
 
 
 def listen(path: Path) -> socket.socket:
-    """Listen at a path, in the place of a socket that a dead process left."""
+    """Return a socket that listens at a path; replace a socket that a dead process left."""
     path.unlink(missing_ok=True)
     made = socket.socket(socket.AF_UNIX)
     with _short(path) as address:
@@ -73,7 +73,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path) -> Frames:
-    """Connect to who listens at a path; OSError where nobody does."""
+    """Return a connection to the listener at a path; raise OSError if there is none."""
     made = socket.socket(socket.AF_UNIX)
     try:
         with _short(path) as address:
@@ -86,7 +86,7 @@ def connect(path: Path) -> Frames:
 
 @contextmanager
 def _short(path: Path) -> Iterator[str]:
-    """Give a path that the kernel's limit allows, through the folder's descriptor where it has to."""
+    """Yield a path within the kernel's limit, through the folder's descriptor if necessary."""
     if len(str(path)) <= LONGEST:
         yield str(path)
         return

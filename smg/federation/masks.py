@@ -1,16 +1,16 @@
-"""Secure sums: each hospital adds masks that cancel in the sum over hospitals, so that the sum alone can be read.
+"""Secure sums: each hospital adds masks that cancel in the sum over hospitals, so that only the sum can be read.
 
 Two hospitals i < j agree on a key by X25519. For query q of exchange e, i adds and j subtracts the same stream of
 AES-CTR under that key:
 
     y_i = round(2^40 x_i) + Σ_{j > i} m_ij(e, q) - Σ_{j < i} m_ji(e, q)   mod 2^64,      Σ y_i = Σ round(2^40 x_i)
 
-Keys live as long as a greeting. An exchange's number is used once: a hospital refuses one that is not above the last,
-unless the very same question comes again, which gets the very same answer.
+Keys last as long as a greeting. The number of an exchange is used once: a hospital refuses a number that is not above
+the last one, unless the identical question is repeated, which gets the identical answer.
 
-What this ends: who runs the round no longer sees which hospital's rows gave what, where two or more have rows in a
-query. With one other hospital nothing is hidden. It protects against reading, not against an incoming hospital that
-hands out keys of its own.
+With masks the incoming hospital cannot see the contribution of a single hospital if two or more have rows in a query.
+With one other hospital nothing is hidden. Masks protect against an incoming hospital that reads the messages, not
+against one that distributes keys of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LARGEST = 2.0**20  # of a summed gradient's entries: far above what trains, far 
 
 
 class Masks:
-    """One hospital's keys of a session."""
+    """The keys of one hospital in a session."""
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()
@@ -42,7 +42,7 @@ class Masks:
 
     @property
     def public(self) -> str:
-        """The public key, in hexadecimal."""
+        """Return the public key, in hexadecimal."""
         return self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
 
     def agree(self, own: str, keys: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Messages between hospitals: typed questions and answers, as bytes of safetensors. Nothing is pickled.
 
-A message is a kind, a few facts as JSON, and tensors by name. The facts hold numbers, hashes and pseudonyms; no path,
-no name of a patient and no pixel has a place in them.
+A message is a kind, a few facts as JSON, and tensors by name. The facts hold numbers, hashes and pseudonyms, and
+never a path, a patient's name or a pixel.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from smg.errors import SmgError
 
 @dataclass(frozen=True)
 class Message:
-    """One message as it travels."""
+    """One message between hospitals."""
 
     kind: str
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Message:
         return save(made, {"kind": self.kind, "facts": json.dumps(self.facts, sort_keys=True)})
 
     def digest(self) -> bytes:
-        """Return a hash of what it says; its bytes may differ, since safetensors keeps no order of metadata."""
+        """Return a hash of the content; the bytes may differ, since safetensors keeps no order of metadata."""
         whole = hashlib.sha256(json.dumps([self.kind, self.facts], sort_keys=True).encode())
         for name in sorted(self.tensors):
             tensor = self.tensors[name].detach().cpu().contiguous()
@@ -44,7 +44,7 @@ class Message:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Message:
-        """Return the message that the bytes are."""
+        """Return the message in the bytes."""
         from safetensors import SafetensorError
         from safetensors.torch import load
 
@@ -58,7 +58,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Query:
-    """One gradient that is asked of a hospital: at which of the message's Θ, for which of its rows, of which loss."""
+    """A query for one gradient: the index of a Θ in the message, the hospital's rows, and the loss."""
 
     theta: int
     rows: tuple[tuple[int, int], ...]  # (slice, place in the iteration)
@@ -67,7 +67,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Ask:
-    """Gradients asked of one hospital in one journey."""
+    """A question for gradients to one hospital, in one round trip."""
 
     place: tuple[int, int, int]  # seed, round, iteration: every draw and augmentation is a function of it
     augmented: bool
@@ -83,7 +83,7 @@ class Ask:
 
     @classmethod
     def of(cls, message: Message) -> Ask:
-        """Return what a message asks."""
+        """Return the question in a message."""
         seed, round_, iteration = (int(number) for number in message.facts["place"])
         queries = tuple(
             Query(int(theta), tuple((int(index), int(place)) for index, place in rows), str(loss))
@@ -95,9 +95,9 @@ class Ask:
 
 @dataclass(frozen=True)
 class Sums:
-    """A hospital's answer: of each query the gradient and the loss, summed over its rows.
+    """A hospital's answer: the gradient and the loss of each query, summed over its rows.
 
-    Under masks (smg.federation.masks) the loss is the gradient's last entry, and there are no losses apart.
+    Under masks (smg.federation.masks) the loss is the gradient's last entry, and `losses` is empty.
     """
 
     gradients: tuple[Tensor, ...]
@@ -118,7 +118,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Terms:
-    """What hospitals must have in common for their gradients to add up, each as a word or a hash."""
+    """The terms that hospitals must have in common to add their gradients, each as a word or a hash."""
 
     smg: str
     torch: str
@@ -130,13 +130,13 @@ class Terms:
     precision: str
 
     def differences(self, other: Terms) -> list[str]:
-        """Return the names of what differs."""
+        """Return the names of the terms that differ."""
         return [name for name, value in vars(self).items() if value != getattr(other, name)]
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What a hospital says that it has, when it is greeted: how much, and under which hash. Never what it is."""
+    """A hospital's reply to a greeting: the number of its slices and their hash, never their content."""
 
     site: str
     rows: int  # slices that may be drawn; 0 where it holds no exemplars

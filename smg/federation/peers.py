@@ -1,7 +1,7 @@
-"""The other hospitals of a round, as the learner asks them: `smg.learner.elsewhere.Elsewhere` over a roster.
+"""The other hospitals of a round, for the learner: implements `smg.learner.elsewhere.Elsewhere` over a roster.
 
-Before a round all folders of the model are brought to the same rounds; afterwards the new round goes to everyone who
-is there. A hospital that was away gets it before the next round.
+Before a round all folders of the model get the same rounds. Afterwards the new round is sent to every hospital that is
+connected. A hospital that was not connected gets the round before the next one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Peers:
     # --- versions -----------------------------------------------------------------------------------------------------
 
     def bring_together(self) -> None:
-        """Give every folder of the model the rounds that another has, here and at each hospital that is there."""
+        """Exchange missing rounds between this folder of the model and those of all connected hospitals."""
         there = self._versions()
         mine = listing(self.folder)
         for name, theirs in there.items():
@@ -57,7 +57,7 @@ class Peers:
         self.hand_out(there)
 
     def hand_out(self, there: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
-        """Send each hospital that is there the rounds that it lacks; return who has them all."""
+        """Send each connected hospital the rounds that it lacks; return the hospitals that have all rounds."""
         found = self._versions() if there is None else there
         mine, done = listing(self.folder), []
         for name, theirs in found.items():
@@ -86,7 +86,7 @@ class Peers:
     # --- a round ------------------------------------------------------------------------------------------------------
 
     def greet(self, config: LearnerConfig) -> None:
-        """Learn who holds which site; every site of the model must be held here or by a hospital that answers."""
+        """Ask each hospital for its site; raise an error if no hospital that answers holds a site of the model."""
         name = spelled(config.method)[0]
         if name in NOT_FEDERATED:
             raise Misuse(f"method {name}: needs products with the Hessian, which no hospital answers; use sga")
@@ -110,7 +110,7 @@ class Peers:
             self._agree(name)
 
     def _agree(self, method: str) -> None:
-        """Hand the hospitals each other's public keys, for secure sums."""
+        """Distribute the hospitals' public keys, for secure sums."""
         keys = {hospital: one.public_key for hospital, one in self.roster.holdings.items()}
         if method in EACH_GRADIENT:
             raise Misuse(f"method {method}: needs each site's gradient, so sums hide nothing; use sga, jm or c-meta")
@@ -121,7 +121,7 @@ class Peers:
         self.roster.ask_each(keys, Message("keys", {"keys": keys}))
 
     def cost(self, config: LearnerConfig, incoming: int) -> Cost | None:
-        """Return what a round will send, by the slices of its site; None where no other hospital takes part."""
+        """Return the cost of a round from the slices of its site; None if no other hospital takes part."""
         far = {site: rows for site, rows in self.rows.items() if rows.count}
         if not far:
             return None
@@ -131,7 +131,7 @@ class Peers:
         return expected(config, incoming, [*here, *far.values()], owners)
 
     def _holding(self, sites: set[str]) -> dict[str, str]:
-        """Return the hospitals that hold one of these sites; those that are away are waited for, if any is needed."""
+        """Return the hospitals that hold one of these sites; wait for unavailable hospitals if one is needed."""
         begun, away = time.monotonic(), list(self.others)
         held: dict[str, str] = {}
         while True:
@@ -200,7 +200,7 @@ class Peers:
 
 
 def _missing(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rounds that are there and not here, in order; round 0 where a new folder needs given weights."""
+    """Return the rounds that another folder has and this one lacks, in order; round 0 if a new folder needs it."""
     known = {entry["round"] for entry in here.get("rounds", [])}
     rounds = sorted((e for e in there.get("rounds", []) if e["round"] not in known), key=lambda e: int(e["round"]))
     first = [{"round": 0}] if there.get("origin") and not here else []

@@ -1,12 +1,12 @@
-"""Clipping and Gaussian noise in a hospital's own answer, and what they add up to by a library's accountant.
+"""Clip a hospital's answers and add Gaussian noise, with the privacy loss by Opacus's accountant.
 
 Each row's gradient is clipped to norm C before the sum, and N(0, (σC)² I) is added to the sum. So one slice can move an
 answer by C at most, and an answer is (ε, δ)-private in the sense of DP-SGD. The accountant is Opacus's (Rényi). It
-counts each answer as one in which every row takes part (sampling rate 1): a hospital's exemplars are few and come up
-again and again, so no amplification by sampling is claimed. The unit that is protected is a slice. A patient with s
+counts every row as part of every answer (sampling rate 1). A hospital's exemplars are few and are drawn often, so no
+amplification by sampling is claimed. The unit that is protected is a slice. A patient with s
 slices among the exemplars is protected s times less.
 
-The loss in an answer is one more number about the rows, so it is left out where there is noise: it is sent as zero.
+The loss in an answer is one more number about the rows, so with noise it is sent as zero.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Noise:
     clip: float
     multiplier: float
     delta: float = 1e-5
-    answers: int = 0  # so far; a hospital's audit log knows the number over restarts
+    answers: int = 0  # since the start; the audit log has the number over restarts
     generator: torch.Generator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.clip <= 0 or self.multiplier <= 0:
             raise SmgError("noise: clip and multiplier must be above zero; leave both out for none")
         self.generator = torch.Generator()
-        self.generator.manual_seed(secrets.randbits(63))  # by no seed that others know: noise they know is none
+        self.generator.manual_seed(secrets.randbits(63))  # without a known seed, since known noise could be subtracted
 
     def summed(self, oracle: Oracle, theta: Tensor, batch: Batch, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
         """Return the noisy sum of the rows' clipped gradients, and no loss."""
@@ -50,7 +50,7 @@ class Noise:
         return total + self.multiplier * self.clip * drawn, theta.new_zeros(())
 
     def epsilon(self, answers: int | None = None) -> float:
-        """Return ε at the given δ after so many answers, by Opacus's accountant."""
+        """Return ε at the given δ after a number of answers, by Opacus's accountant."""
         try:
             from opacus.accountants import RDPAccountant
         except ImportError:

@@ -1,4 +1,4 @@
-"""The other hospitals: greeting and asking them, their refusals as errors, and what to do without one."""
+"""Greet and ask the other hospitals, turn refusals into errors, and handle hospitals that do not answer."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from smg.federation.transport import Absent, Refused, Transport
 from smg.gradients.oracle import AskAgain, Unanswered
 
 OnAbsent = Literal["hold", "drop"]
-MISSES = 2  # after so many in a row a hospital is probed in the background, and no iteration waits for it
+MISSES = 2  # failures in a row after which a hospital is probed in the background, and no iteration waits for it
 
 
 @dataclass
 class Roster:
     """The other hospitals of a federation, as the incoming one sees them.
 
-    absent: `hold` asks again and stops, resumable, when `patience` is over; `drop` goes on without a hospital's rows.
+    absent: `hold` asks again until `patience` is over, then stops at a checkpoint; `drop` continues without its rows.
     """
 
     way: Transport
@@ -41,7 +41,7 @@ class Roster:
         return self.answer(hospital, self.way.ask(hospital, question.to_bytes()))
 
     def answer(self, hospital: str, coming: Future[bytes]) -> Message:
-        """Wait for an answer; a refusal is an error."""
+        """Wait for an answer and return it; raise an error for a refusal."""
         answer = Message.from_bytes(coming.result())
         if answer.kind == "refused":
             why = str(answer.facts["why"])
@@ -52,7 +52,7 @@ class Roster:
         return answer
 
     def ask_each(self, hospitals: Iterable[str], question: Message) -> dict[str, Message]:
-        """Ask several hospitals the same at once, and wait for all, as long as patience allows."""
+        """Ask several hospitals the same question at once, and return the answers; wait as long as patience allows."""
         data = question.to_bytes()
         found: dict[str, Message] = {}
         for hospital, coming in [(name, self.way.ask(name, data)) for name in hospitals]:
@@ -63,7 +63,7 @@ class Roster:
         return found
 
     def ask_those_there(self, hospitals: Iterable[str], question: Message) -> dict[str, Message]:
-        """Ask several hospitals the same at once; those that do not answer at once are left out."""
+        """Ask several hospitals the same question at once; hospitals that do not answer at once are left out."""
         data, found = question.to_bytes(), {}
         for hospital, coming in [(name, self.way.ask(name, data)) for name in hospitals]:
             try:
@@ -73,15 +73,15 @@ class Roster:
         return found
 
     def greet(self, hospitals: Iterable[str], terms: Terms, round: int = 0) -> dict[str, Holding]:
-        """Return what each hospital holds for a round that follows `round`; one that computes otherwise refuses."""
+        """Return the holding of each hospital for a round that follows `round`; a hospital with other terms refuses."""
         self._greeting = Message("greeting", {"terms": vars(terms), "round": round})
         answers = self.ask_each(hospitals, self._greeting)
         self.holdings = {name: Holding.of(answer) for name, answer in answers.items()}
         return self.holdings
 
     def _greet_again(self, hospital: str) -> None:
-        """Greet a hospital whose service was started again; it must hold what it held."""
-        assert self._greeting is not None  # who was not greeted is asked nothing
+        """Greet a hospital again after its service was restarted; raise an error if its holding has changed."""
+        assert self._greeting is not None  # a hospital that was not greeted is not asked
         holding = Holding.of(self.ask(hospital, self._greeting))
         if replace(holding, public_key="") == replace(self.holdings[hospital], public_key=""):
             if self.secure:
@@ -102,7 +102,7 @@ class Roster:
         return {name: _Coming(self, name, asks[name], sent[name], coming[name]) for name in asks}
 
     def is_dropped(self, hospital: str, iteration: int) -> bool:
-        """Whether an iteration goes on without a hospital, which is probed in the meantime."""
+        """Return whether an iteration continues without a hospital, which is probed in the background."""
         if self.absent == "hold" or self.misses.get(hospital, 0) < MISSES:
             return False
         probe = self._probes.get(hospital)
@@ -116,7 +116,7 @@ class Roster:
         return True
 
     def missed(self, error: Absent, waited: float) -> None:
-        """Note that a hospital did not answer; pause before it is asked again, or raise where the round has to stop."""
+        """Note that a hospital did not answer; pause before the next attempt, or raise if the round has to stop."""
         name = error.hospital
         self.misses[name] = self.misses.get(name, 0) + 1
         if self.absent == "drop" and self.misses[name] >= MISSES:
@@ -150,7 +150,7 @@ class Roster:
 
 
 class _Coming(Future[Sums]):
-    """Sums that are on their way; a hospital that does not answer is asked again, or the iteration is."""
+    """Pending sums; if a hospital does not answer, the question or the whole iteration is repeated."""
 
     def __init__(self, roster: Roster, hospital: str, ask: Ask, data: bytes, future: Future[bytes]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """A hospital's service: it opens the hospital's own model folder and answers for the exemplars in it.
 
-Of a question about the end of a round it answers numbers: the least likeness to its exemplars of each candidate, sums
-of its exemplars' features, and DSC of its exemplars and sentinels under pseudonyms.
+Questions about the end of a round are answered by numbers: the minimum similarity of each candidate to the exemplars,
+sums of the exemplars' features, and DSC of exemplars and sentinels under pseudonyms.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from smg.replay.features import foreground_features, subject_moments
 from smg.replay.selection import least_likeness
 from smg.sites.site import Site
 
-LEAST_SUBJECTS = 2  # of which sums of features are given: with one, the sum is that patient's
+LEAST_SUBJECTS = 2  # smallest number of subjects in a sum of features; a sum over one would be that patient's
 
 
 @dataclass
 class Opened:
-    """What the service reads of its model folder when it is greeted."""
+    """The content of the model folder that the service reads when it is greeted."""
 
     hospital: Hospital | None  # None where the hospital has learned nothing itself
     config: LearnerConfig
@@ -64,17 +64,17 @@ class Opened:
 
 @dataclass
 class Service:
-    """Answers for the site that was learned in a model folder.
+    """Answer questions about the site that was learned in a model folder.
 
-    Its answers are those of one process at a time: questions wait for each other.
+    Questions are answered one at a time.
     """
 
     name: str
-    folder: Path  # of the model; there need not be one yet
+    folder: Path  # of the model, which need not exist yet
     secret: bytes
     limits: Limits = field(default_factory=Limits)
     audit: Audit = field(default_factory=Audit)
-    site: Site | None = None  # scans whose held-out part judges a round in the place of sentinels
+    site: Site | None = None  # scans whose held-out part judges a round instead of sentinels
 
     def __post_init__(self) -> None:
         self._opened: Opened | None = None
@@ -97,7 +97,7 @@ class Service:
         self._desk = Desk(self.name, Gate(self.name, self.limits, self.audit), self.audit, handlers)
 
     def __call__(self, caller: str, question: bytes) -> bytes:
-        """Answer a question, or say why not."""
+        """Return the answer to a question, or a refusal with its reason."""
         with self._busy:
             return self._desk(caller, question)
 
@@ -117,13 +117,13 @@ class Service:
     # --- a round ------------------------------------------------------------------------------------------------------
 
     def holding(self, _message: Message) -> Message:
-        """Say which site is here."""
+        """Return the site that this hospital holds."""
         rounds = Store(self.folder).read().rounds if Store(self.folder).exists else ()
         own = [entry.site for entry in rounds if is_at_home(self.folder, entry.round)]
         return Message("holding", {"site": own[-1] if own else ""})
 
     def greet(self, message: Message) -> Message:
-        """Open the model folder and say what is here, if both sides compute alike."""
+        """Open the model folder and return its holding; refuse if the two sides would compute differently."""
         self._opened = self._open(int(message.facts["round"]))
         hospital = self._opened.hospital
         if hospital is None:
@@ -138,7 +138,7 @@ class Service:
         return Message("agreed")
 
     def nearest(self, message: Message) -> Message:
-        """Return of each unit vector the least of -sim to this hospital's exemplars."""
+        """Return for each unit vector the minimum of -sim to this hospital's exemplars."""
         here, network = self._with_exemplars(message)
         if here.config.replay.features == "foreground":
             features = foreground_features(network, here.exemplars, here.config.preparation)
@@ -147,7 +147,7 @@ class Service:
         return Message("nearest", {}, {"least": least_likeness(message.tensors["unit"], features)})
 
     def summary(self, message: Message) -> Message:
-        """Return sums of how a network sees the exemplars, if they are enough."""
+        """Return sums of the exemplars' features, if there are enough exemplars."""
         here, network = self._with_exemplars(message)
         if len(here.exemplars) < LEAST_SUBJECTS:
             return Message("summary", {"subjects": 0})
@@ -222,7 +222,7 @@ class Service:
 
 
 def terms_of_config(config: LearnerConfig) -> Terms:
-    """Return what has to be equal at all hospitals, of a model's configuration."""
+    """Return the terms of a model's configuration that must be equal at all hospitals."""
     loss = json.dumps([config.loss, config.loss_options], sort_keys=True)
     return terms_of(config.network, config.preparation, config.augment, loss, config.seed, config.precision)
 
@@ -236,7 +236,7 @@ def answer_at(path: Path, service: Service) -> socket:
             header, question = frames.receive()
             frames.send({}, service(str(header["caller"]), question))
         except (EOFError, OSError):
-            pass  # who asked is gone
+            pass  # the asking process is gone
         finally:
             frames.close()
 

@@ -1,9 +1,9 @@
-"""Gradients of batches whose rows lie at several hospitals: each answers for its own rows.
+"""Compute gradients of batches whose rows are at several hospitals: each hospital answers for its own rows.
 
     g(Θ; B) = Σ_k (|B_k| / |B|) g(Θ; B_k),  B_k the rows of hospital k
 
 which is exact, since the loss is a mean over rows. The sum is taken in a fixed order: this hospital first, then the
-others in the order of their rounds, so that it does not depend on who answers first.
+others in the order of their rounds, so that the sum does not depend on the order of the answers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from smg.networks.loss import Loss, name_of
 from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Batch
 
-Part = tuple[Tensor, Tensor, int]  # a hospital's gradient and loss, summed over its rows, and how many these are
+Part = tuple[Tensor, Tensor, int]  # a hospital's gradient and loss, summed over its rows, and the number of rows
 
 
 @dataclass
 class Federated:
-    """A gradient source of this hospital's oracle and the answers of others.
+    """A gradient source that combines this hospital's oracle with the answers of others.
 
-    owners: who holds the k-th previous site's rows; None for this hospital.
+    owners: the hospital that holds the k-th previous site's rows; None for this hospital.
     """
 
     own: Oracle
@@ -84,7 +84,7 @@ class Federated:
         futures: dict[str, Future[Sums]],
         of_query: dict[str, list[int]],
     ) -> None:
-        """Add to each part the sum over all other hospitals, which is all that can be read."""
+        """Add to each part the sum over all other hospitals; their single contributions are masked."""
         sums = {hospital: future.result() for hospital, future in futures.items()}
         for place, number in enumerate(next(iter(of_query.values()), [])):
             total = opened([one.gradients[place] for one in sums.values()], self.theta)
@@ -106,7 +106,7 @@ class Federated:
         return self.owners[source - 1] if source else None
 
     def _asks(self, asked: Sequence[tuple[Tensor, Batch, Loss | None]]) -> tuple[dict[str, Ask], dict[str, list[int]]]:
-        """Return what each hospital is asked, each Θ once, and which of the whole its queries belong to."""
+        """Return the question for each hospital, with each Θ once, and the indices of the original queries."""
         thetas: dict[str, list[Tensor]] = {}
         queries: dict[str, list[Query]] = {}
         numbers: dict[str, list[int]] = {}
@@ -140,7 +140,7 @@ class Federated:
         rows = tuple(row for row in batch.rows if self._owner(row[0]) is None)
         if not rows:
             return []
-        if len(rows) == len(batch.rows):  # the very numbers that it would give without a federation
+        if len(rows) == len(batch.rows):  # exactly the result without a federation
             self.own.at(*self.own.place, report=True)
             gradient = self.own(theta, batch, loss)
             value = self.own.answers[-1].loss
@@ -151,14 +151,14 @@ class Federated:
         return [(gradient, value, len(rows))]
 
     def _total(self, theta: Tensor, batch: Batch, loss: Loss | None, parts: Sequence[Part]) -> Tensor:
-        """Return the mean over all rows that were answered for, and keep it for the step's report."""
+        """Return the mean over all answered rows, and keep it for the step's report."""
         count = sum(number for _, _, number in parts)
         if not count:
             if {owner for owner in self.owners if owner is not None} <= self._gone:
                 raise Unanswered(
                     "no other hospital is there any more; the round is saved, and the same command goes on"
                 )
-            parts = [(torch.zeros_like(theta), theta.new_zeros(()), 1)]  # all its rows lie at a hospital that is away
+            parts = [(torch.zeros_like(theta), theta.new_zeros(()), 1)]  # all rows are at an unavailable hospital
             count = 1
         gradient, value, _ = parts[0]
         for more, loss_there, _ in parts[1:]:
@@ -171,7 +171,7 @@ class Federated:
 
 
 def _named(loss: Loss | None) -> str:
-    """Return the name by which a hospital knows a loss."""
+    """Return the name of a loss in questions to a hospital."""
     if loss is None:
         return ""
     for name, known in LOSSES.items():

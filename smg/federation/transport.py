@@ -1,4 +1,4 @@
-"""The way of a message to another hospital and back; here the one within a process, for trials and tests."""
+"""The transport of messages between hospitals, and an implementation within one process for trials and tests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Protocol
 
 from smg.errors import SmgError
 
-Answering = Callable[[str, bytes], bytes]  # (who asks, question) -> answer, at a hospital
+Answering = Callable[[str, bytes], bytes]  # (asking hospital, question) -> answer, at a hospital
 
 
 class Absent(SmgError):
-    """A hospital does not answer now; it may later."""
+    """Error for a hospital that does not answer now; it may answer later."""
 
     def __init__(self, hospital: str, why: str) -> None:
         super().__init__(f"hospital {hospital}: {why}")
@@ -22,7 +22,7 @@ class Absent(SmgError):
 
 
 class Refused(SmgError):
-    """A hospital answers that it will not: never, or not now (`later`)."""
+    """Error for a hospital that refuses a question, for good or for now (`later`)."""
 
     def __init__(self, why: str, later: bool = False) -> None:
         super().__init__(why)
@@ -30,25 +30,25 @@ class Refused(SmgError):
 
 
 class NotGreeted(Refused):
-    """A hospital's service was started again since it was greeted."""
+    """Error for a hospital whose service was restarted after the greeting."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why, later=True)
 
 
 class Transport(Protocol):
-    """All that is known of the way."""
+    """The interface of a transport."""
 
     def ask(self, hospital: str, question: bytes) -> Future[bytes]:
-        """Send a question; the answer comes later. Its error is `Absent` or `Refused`."""
+        """Send a question and return a future of the answer, whose error is `Absent` or `Refused`."""
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Close the transport."""
 
 
 @dataclass
 class Traffic:
-    """What went over the way: counted, and kept where a test wants to look through it."""
+    """The traffic of a transport: counted, and kept if a test inspects it."""
 
     keeps: bool = False
     journeys: int = 0
@@ -64,7 +64,7 @@ class Traffic:
 
 
 class InProcess:
-    """Hospitals of this process: messages become bytes and threads answer, but nothing travels."""
+    """Hospitals within this process: messages are serialised and threads answer, without a network."""
 
     def __init__(self, hospitals: Mapping[str, Answering], me: str = "incoming", keeps: bool = False) -> None:
         self.hospitals, self.me = dict(hospitals), me

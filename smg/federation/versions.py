@@ -1,7 +1,7 @@
-"""A model's rounds as they travel: weights and numbers go to every hospital, exemplars and sentinels to none.
+"""Exchange a model's rounds: weights and numbers go to every hospital, exemplars and sentinels to none.
 
-What of a round's record leaves its hospital is listed here, key by key. It stays without hashes of scans, features of
-single subjects and tensors of patients, and has pseudonyms that only the hospital can resolve.
+This module lists the keys of a round's record that leave the hospital. Hashes of scans, features of single subjects and
+tensors of patients stay. Only the hospital itself can resolve the pseudonyms in what is sent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pseudonyms(secret: bytes) -> Rename:
 
 
 def listing(folder: Path) -> dict[str, Any]:
-    """Return which model and which rounds are in a folder; nothing where there is none."""
+    """Return the model and the rounds in a folder; empty if there is no model."""
     store = Store(folder)
     if not store.exists:
         return {}
@@ -57,7 +57,7 @@ def _proof(past: History, number: int) -> dict[str, Any]:
 
 
 def outgoing(folder: Path, number: int, rename: Rename) -> Message:
-    """Return a round as it leaves its hospital."""
+    """Return the message that sends a round to another hospital."""
     store = Store(folder)
     files = store.files_of(number)
     keeps_of_patients = store.read_round(number).keeps_of_patients if number else ""
@@ -78,7 +78,7 @@ def outgoing(folder: Path, number: int, rename: Rename) -> Message:
 
 
 def public(round: RoundRecord, folder: Path, rename: Rename) -> dict[str, Any]:
-    """Return what others may know of a round. Aliases of a site that is not at home here are pseudonyms already."""
+    """Return the public part of a round's record; aliases of another hospital's site are pseudonyms already."""
     record = round.model_dump(mode="json")
     made = {key: record[key] for key in PLAIN}
     made["held"] = History(folder).held(round.round)
@@ -152,7 +152,7 @@ def _enter(store: Store, config: LearnerConfig, message: Message) -> None:
 
 
 def _record(entries: Mapping[str, Any], kind: type[Kind]) -> Kind:
-    """Return a record of what another hospital sent, if it is sound."""
+    """Return the validated record that another hospital sent."""
     text = json.dumps({"format": FORMAT, **entries})
     try:
         return parse_record(text, kind, "the other hospital's record", "update smg there")
@@ -161,7 +161,7 @@ def _record(entries: Mapping[str, Any], kind: type[Kind]) -> Kind:
 
 
 def same_model(mine: Mapping[str, Any], theirs: Mapping[str, Any], hospital: str) -> None:
-    """Raise an error where two folders hold different models."""
+    """Raise an error if two folders hold different models."""
     own = {entry["round"]: entry["weights"] for entry in mine.get("rounds", [])}
     for entry in theirs.get("rounds", []):
         if own.get(entry["round"], entry["weights"]) != entry["weights"]:
@@ -191,5 +191,5 @@ def _refuse_code(config: Mapping[str, Any]) -> None:
 
 
 def _of_patients(key: str, keeps_of_patients: str) -> bool:
-    """Return whether a tensor of a method's state says something of patients: such are named after their site."""
+    """Return whether a tensor of a method's state holds patient data: such tensors are named after their site."""
     return bool(keeps_of_patients) and "/" in key

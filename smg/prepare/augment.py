@@ -64,7 +64,7 @@ def augment_along(
     first: int = 0,
     margin: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """As `augment`, with maps [B, K, h, w] that are moved as the pixels are, and not changed otherwise."""
+    """Return the result of `augment`, and maps [B, K, h, w] that are moved as the pixels are."""
     if len(images) == 0 or not any(getattr(config, name).active for name in EFFECTS):
         return _without(images, margin), _without(labels, margin), None if along is None else _without(along, margin)
     places = [(seed, round, iteration, first + sample) for sample in range(len(images))]

@@ -55,11 +55,11 @@ class Iteration:
     round: int
     number: int
     augmentation: Augmentation = field(default_factory=Augmentation)
-    replay_size: int | None = None  # as the incoming batch, unless said otherwise
+    replay_size: int | None = None  # Default: that of the incoming batch
     window: Sides | None = None  # of the windows, where slices are seen through them
     site: str = ""  # name of the incoming site
-    earlier: int = 0  # rounds that led to this one
-    styles: Styles | None = None  # amplitudes of earlier sites, lent to incoming slices
+    earlier: int = 0  # number of rounds that led to this one
+    styles: Styles | None = None  # amplitudes of earlier sites, applied to incoming slices
     _loaded: dict[Row, tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -156,7 +156,7 @@ class Iteration:
     def _fetch(self, source: int, rows: list[Row]) -> None:
         """Read and augment rows of one source at consecutive places."""
         site = self.incoming_site if source == 0 else self.previous_sites[source - 1]
-        assert isinstance(site, Slices)  # of rows that lie elsewhere, others answer
+        assert isinstance(site, Slices)  # other hospitals answer for their rows
         here = (self.seed, self.round, self.number)
         margin = 0 if self.window is None else margin_of(self.augmentation, self.window)
         places = [(*here, row[2]) for row in rows]

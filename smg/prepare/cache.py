@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT = 6  # of an entry; raise it when entries change, and each is made again
 _PRIVATE: set[Path] = set()  # folders that this process has made private
-_VERIFIED: dict[Path, tuple[int, int, int]] = {}  # entries whose hash this process has found right: their identity
+_VERIFIED: dict[Path, tuple[int, int, int]] = {}  # identities of the entries whose hash this process has verified
 
 KINDS = {  # safetensors' name of a data type -> torch's
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
@@ -79,7 +79,7 @@ class Prepared:
     content: str  # hash of the scan's voxels as they are stored
     turned: str = ""  # hash of the voxels as axial slices
     needed: float = 0.0  # mm: the smallest central field that holds all its foreground
-    values: tuple[float, ...] = ()  # in its mask, but for those of the background
+    values: tuple[float, ...] = ()  # in its mask, without those of the background
     shape: MaskShape | None = None  # of its mask
     outputs: torch.Tensor | None = None  # [slices, classes, rows, columns] float16: the network's, of some exemplars
 
@@ -172,7 +172,7 @@ def _is_intact(path: Path, about: dict[str, Any], images: torch.Tensor, labels: 
 
 
 def _digest(about: dict[str, Any], images: Array, labels: Array) -> str:
-    """Return the hash of an entry's arrays and of what it says of them."""
+    """Return the hash of an entry's arrays and metadata."""
     facts = {key: value for key, value in about.items() if key != "sha256"}
     whole = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     for array in (images, labels):
@@ -182,7 +182,7 @@ def _digest(about: dict[str, Any], images: Array, labels: Array) -> str:
 
 
 def _as_made(value: Any) -> Any:
-    """Return what a grid was made with: JSON has lists where it has tuples."""
+    """Return a grid's arguments with tuples in place of the lists of JSON."""
     return tuple(_as_made(one) for one in value) if isinstance(value, list) else value
 
 

@@ -173,14 +173,14 @@ class Grid:
             mask = np.empty((len(prepared), rows, columns), np.uint8)
             for decided, scores in zip(
                 mask, prepared, strict=True
-            ):  # one by one: all together take the memory of twelve scans
+            ):  # one by one, since all together need the memory of twelve scans
                 decided[:] = resize(self._uncut(scores), rows, columns).argmax(axis=0)
         else:
             mask = resize_classes(self._uncut(prepared), rows, columns)
         return np.ascontiguousarray(self.orientation.stored(mask))
 
     def _uncropped(self, prepared: Array, crop: Crop) -> Array:
-        """As `back`, for a crop: scores are resampled linearly, without smoothing, and around it is background."""
+        """Return `back` for a crop: scores are resampled linearly, without smoothing; around the crop is background."""
         mask = np.zeros(self.axial_shape, np.uint8)
         rows, columns = (stop - start for start, stop in crop.box[1:])
         if prepared.ndim == 4:

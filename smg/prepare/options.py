@@ -40,7 +40,7 @@ class Normalisation(BaseModel):
 
 
 class NnunetPreparation(BaseModel):
-    """What nnU-Net's preparation has beyond spacing and patch (smg.prepare.nnunet)."""
+    """Options of nnU-Net's preparation besides spacing and patch (smg.prepare.nnunet)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -156,7 +156,7 @@ class Preparation(BaseModel):
 
 
 class StyleOptions(BaseModel):
-    """What a style memory keeps of each site, and how later rounds use it (smg.prepare.styles)."""
+    """Options of the style memory: what is kept of each site, and how later rounds use it (smg.prepare.styles)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -24,10 +24,10 @@ TINY = 1e-6
 
 @dataclass(frozen=True)
 class Styles:
-    """Amplitudes of earlier sites, and how they are lent."""
+    """Amplitudes of earlier sites, and how they are applied."""
 
     sites: Sequence[Tensor]  # of each earlier site [slices, channels, 2L + 1, L + 1]
-    probability: float = 0.5  # that a slice takes on another's amplitudes
+    probability: float = 0.5  # that a slice takes the amplitudes of another
     share: float = 1.0  # largest s that is drawn
 
     def lend(self, images: Tensor, places: Sequence[Place], margin: int = 0) -> Tensor:

@@ -74,7 +74,7 @@ def cut(slices: Tensor, corner: Corner, size: Sides, zeros: bool = False) -> Ten
 def tiles(rows: int, columns: int, size: Sides, odd_behind: bool = False) -> list[Corner]:
     """Return the corners of the windows that cover a slice in prediction; neighbours overlap by about half.
 
-    Of an odd number of pixels that a window is longer than its slice, the odd one is before it, in nnU-Net behind.
+    If a window exceeds its slice by an odd number of pixels, the odd pixel is before the slice; in nnU-Net, behind it.
     """
     high, wide = both(size)
     return [(top, left) for top in _starts(rows, high, odd_behind) for left in _starts(columns, wide, odd_behind)]
