@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from smg.cli.options import Model, TrustCode
-from smg.errors import Misuse
+from smg.cli.terminal import say
+from smg.errors import Misuse, SmgError
 from smg.export import KINDS, Kind
 
 Round = Annotated[int | None, typer.Option("--round", help="Which round. [default: the current one]", min=0)]
@@ -23,16 +24,29 @@ def export(
 ) -> None:
     """Write the model for other programs, with its card, how to prepare a scan, and a script that needs no smg.
 
-    Nothing of a patient is in it: no exemplar, no alias, no feature, no spectrum.
+    Nothing of a patient is in it: no exemplar, no alias, no feature, no spectrum. The model's journal notes it.
 
     Example: `smg export model --as monai-bundle --out bundle`
     """
     from smg.export.release import release
     from smg.export.write import export as write
 
-    checked = _kind(kind)
-    for path in write(release(model, number), checked, out):
+    checked, version = _kind(kind), release(model, number)
+    for path in write(version, checked, out):
         print(out / path)
+    _note(model, checked, version.number)
+
+
+def _note(model: Path, kind: Kind, number: int) -> None:
+    """Note an export in the journal; where that cannot be written now, the export stands, and a warning says so."""
+    from smg.learner.store import Store
+
+    store = Store(model)
+    try:
+        with store.locked():
+            store.note("exported", round=number, kind=kind)
+    except SmgError as error:
+        say(f"the journal does not note this export: {error}")
 
 
 def card(model: Model, number: Round = None, trust_code: TrustCode = False) -> None:

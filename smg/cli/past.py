@@ -49,7 +49,7 @@ def history(model: Model, as_json: Json = False) -> None:
         if one.fault:
             print(f"round {one.entry.round} is damaged: {one.fault}")
     for line in past.journal():
-        if line.event in ("rolled back", "accepted", "dropped exemplars", "forgot a subject", "abandoned"):
+        if line.event in ("rolled back", "accepted", "dropped exemplars", "forgot a subject", "abandoned", "exported"):
             details = ", ".join(f"{key} {value}" for key, value in line.details().items())
             print(f"{line.when[:16]}  {line.event}: {details}")
     if under_way:

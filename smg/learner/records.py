@@ -283,7 +283,7 @@ class JournalLine(Record):
     model_config = ConfigDict(extra="allow")
 
     when: str
-    event: str  # created, learned, held, accepted, rolled back, dropped exemplars, forgot a subject
+    event: str  # created, learned, held, accepted, rolled back, dropped exemplars, forgot a subject, exported
     round: int | None = None
     site: str | None = None
 

@@ -177,3 +177,21 @@ def test_drop_removes_what_is_damaged_and_what_was_left(desk: Path) -> None:
 def test_drop_asks(desk: Path) -> None:
     assert_line(smg("replay", "drop", "model", "A", cwd=desk), 2, "no terminal to ask on; give --yes")
     assert drop(History(desk / "model"), "A").exemplars == 2
+
+
+def test_an_export_is_noted_with_its_kind_and_round(desk: Path) -> None:
+    exported = smg("export", "model", "--as", "torch", "--round", "1", "--out", "out", cwd=desk)
+    assert exported.returncode == 0, exported.stderr
+    last = Store(desk / "model").journal()[-1]
+    assert (last.event, last.details()) == ("exported", {"round": 1, "kind": "torch"})
+    assert "exported: round 1, kind torch" in smg("history", "model", cwd=desk).stdout
+    assert not verify(desk / "model").faults
+
+
+def test_an_export_of_a_model_in_use_stands_and_says_that_it_is_not_noted(desk: Path) -> None:
+    with Store(desk / "model").locked():
+        exported = smg("export", "model", "--as", "torch", "--out", "out", cwd=desk)
+    assert exported.returncode == 0
+    assert (desk / "out" / "README.md").is_file()
+    assert "the journal does not note this export: model: in use by process" in exported.stderr
+    assert all(line.event != "exported" for line in Store(desk / "model").journal())
