@@ -42,6 +42,7 @@ COMMANDS = (
     ["rollback", "model", "0"],
     ["replay", "show", "model"],
     ["replay", "drop", "model", "A", "--yes"],
+    ["forget", "model", "--case", "Case00", "--yes"],
     ["predict", "model", "A/Case00.nii.gz", "--out", "masks"],
     ["learn", "model", "B"],
 )
