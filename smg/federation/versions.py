@@ -31,13 +31,13 @@ PLAIN = (
     "round", "parent", "site", "subjects", "config", "versions", "keeps_of_patients", "seconds", "curve", "log",
     "familiar", "kept", "earlier", "guard", "federation",
 )  # fmt: skip
-SCORES = ("policy", "R", "V", "H")  # of `selection`, beside pseudonyms
+SCORES = ("policy", "R", "V", "H")  # of `selection`, besides pseudonyms
 FILES = ("weights", "state", "merging", "optimiser")  # no exemplars, sentinels or spectra: these stay
 Rename = Callable[[str], str]
 
 
 def pseudonyms(secret: bytes) -> Rename:
-    """Return how a hospital's aliases are renamed outside: by a key that never leaves it, so that no guess helps."""
+    """Return the function that renames aliases for other hospitals, by a key that never leaves this hospital."""
     return lambda alias: hmac.new(secret, alias.encode(), hashlib.sha256).hexdigest()[:8]
 
 

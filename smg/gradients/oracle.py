@@ -226,7 +226,7 @@ class Oracle:
         return self._scale(gradient)
 
     def _turns(self, batch: Batch) -> Iterator[tuple[Samples, int, float]]:
-        """This process's rows, as many at a time as fit: the first one's number, the weight in the mean over all."""
+        """Yield this process's rows, as many at a time as fit, with the first row's index and their weight."""
         rank, size = _rank_and_size()
         mine = range(rank * len(batch) // size, (rank + 1) * len(batch) // size)
         for start in range(mine.start, mine.stop, self.micro_batch or max(len(mine), 1)):

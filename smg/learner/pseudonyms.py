@@ -44,11 +44,11 @@ class Pseudonyms:
         return hmac.digest(self.key, words, "sha256").hex()[:16]
 
     def scans(self, scan: Prepared) -> tuple[str, str]:
-        """Return hashes that re-identify a scan, as it is stored or turned."""
+        """Return two hashes that re-identify a scan: of its voxels as stored, and as axial slices."""
         return self.hashes(scan.content, scan.turned)
 
     def hashes(self, content: str, turned: str) -> tuple[str, str]:
-        """Return the same from the hashes of a scan's voxels."""
+        """Return the two keyed hashes of a scan from the plain hashes of its voxels."""
         if self.key is None:
             return content[:16], turned[:16]
         found = (hmac.digest(self.key, f"scan/{one}".encode(), "sha256").hex()[:16] for one in (content, turned))

@@ -41,7 +41,7 @@ def build_network(network: NetworkConfig | nn.Module, seed: int = 0) -> nn.Modul
 
 
 def check_network(network: nn.Module, images: Tensor) -> str:
-    """Run one pass over images like those of training, so that a misfit shows early; return the bottleneck's name."""
+    """Run one pass over images like those of training, so that errors show early; return the bottleneck's name."""
     try:
         name = find_bottleneck(network, images)
         bottleneck_features(network, images, name)
