@@ -70,11 +70,13 @@ def _print(removed: Traces, model: Path, by_scan: bool) -> None:
         if one.said:
             print(f"round {one.round}: removed {', '.join(one.said)}")
     if removed.cached:
-        print(f"{len(removed.cached)} prepared copies removed from the cache")
+        print(f"prepared copies removed from the cache: {len(removed.cached)}")
     if removed.trained:
         numbers = ", ".join(map(str, removed.trained))
         later = f"; rounds that go on from them: {', '.join(map(str, removed.later))}" if removed.later else ""
         print(f"weights trained with this person, which cannot be taken back: round {numbers}{later}")
+    else:
+        print("no weights were trained with this person, as far as the records still say")
     for site in removed.spectra:
         print(f"spectra of {site} cannot be told apart by person: `smg replay drop {model} {site}` removes them all")
     if removed.hashes_stay:

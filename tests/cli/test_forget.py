@@ -53,6 +53,15 @@ def test_it_prints_what_went_and_what_cannot_be_taken_back(desk: Path) -> None:
     assert smg("report", "model", "--out", "report.html", cwd=desk).returncode == 0
 
 
+def test_of_a_person_forgotten_before_only_the_hashes_and_copies_are_left(desk: Path) -> None:
+    case = trained(desk)
+    assert smg("forget", "model", "--case", case, "--site", "A", "--yes", cwd=desk).returncode == 0
+    smg("learn", "new", "A", *TINY, cwd=desk)  # fills the cache
+    told = smg("forget", "model", "--scan", f"A/{case}.nii.gz", "--yes", cwd=desk).stdout
+    assert "round 1: removed hashes of the scan\nprepared copies removed from the cache: 1\n" in told
+    assert "no weights were trained with this person, as far as the records still say" in told
+
+
 def test_as_json_by_the_scan(desk: Path) -> None:
     case = trained(desk)
     words = ("--scan", f"A/{case}.nii.gz", "--yes", "--json")
