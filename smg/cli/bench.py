@@ -130,7 +130,7 @@ def _refuse_mixed(slurm: bool, commands: bool, workers: int | None, only_slurm: 
 
 
 def _cancel(folder: Path) -> None:
-    from smg.bench.slurm import cancel
+    from smg.bench.slurm_queue import cancel
 
     count = cancel(folder)
     print(f"{count} of its runs were in the queue and are cancelled; the same command without --cancel resumes them")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from smg.bench.folder import BENCH, FAILURE, planned_in
-from smg.bench.slurm import queued_runs
+from smg.bench.slurm_queue import queued_runs
 from smg.errors import SmgError
 from smg.files import left_alone
 from smg.learner.events import LOG, End, StepReport, first_event, read_events

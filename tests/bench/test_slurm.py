@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from smg.bench.slurm import queue, queued_runs, submitted
+from smg.bench.slurm_queue import queue, queued_runs, submitted
 from smg.bench.workers import Bench
 from smg.errors import SmgError
 from smg.learner.events import read_events
