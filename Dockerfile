@@ -1,15 +1,17 @@
 # The node, or any other command, in a container.
 #
 #   CPU:   docker build -t smg .
-#   CUDA:  docker build -t smg --build-arg BASE=nvidia/cuda:12.8.1-runtime-ubuntu24.04 \
-#            --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu128 .
+#   CUDA:  docker build -t smg --build-arg BASE=nvidia/cuda:12.8.1-runtime-ubuntu24.04 .
+#
+# TORCH holds what pip is given to install torch. Without a GPU give the options that pytorch.org names for a CPU, as
+# --build-arg TORCH="torch --OPTION ...", or pip fetches gigabytes of GPU libraries.
 #
 #   docker run --rm --user "$(id -u)" -v "$PWD:/work" smg predict model scans --out masks
 ARG BASE=debian:12-slim
 # hadolint ignore=DL3006
 FROM ${BASE}
 
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG TORCH=torch
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1 \
     SMG_CACHE=/tmp/smg PATH=/opt/smg/bin:$PATH
 
@@ -22,9 +24,9 @@ RUN apt-get update \
 
 WORKDIR /source
 COPY constraints.txt ./
-# torch first and from its own index: without it pip would fetch the GPU libraries of the default build.
-# hadolint ignore=DL3042
-RUN pip install --constraint constraints.txt --index-url "${TORCH_INDEX}" --extra-index-url https://pypi.org/simple torch
+# torch first, so that the package takes the build that is there. TORCH may hold several words.
+# hadolint ignore=DL3042,DL3013,SC2086
+RUN pip install --constraint constraints.txt ${TORCH}
 
 COPY pyproject.toml README.md LICENSE ./
 COPY smg ./smg
