@@ -10,6 +10,7 @@ from typing import Any
 from smg.report.runs import Run
 from smg.settings_file import read_settings
 from tests.cli.commands import smg
+from tests.report.random_runs import as_results
 
 
 def test_the_demo_ends_with_a_picture_a_page_and_three_lines(desk: Path) -> None:
@@ -39,5 +40,4 @@ def test_it_states_points_and_does_not_judge() -> None:
 def _run(name: str, then: float, now: float) -> Run:
     matrix: dict[str, Any] = {"A": {"A": then}, "F": {"A": now, "D": 0.5}}
     stream = {"order": ["A", "E", "F"], "unseen": "D"}
-    config = {"replay": {"subjects": 2}}
-    return Run(Path(), {"name": name, "seed": 0, "stream": stream, "matrix": {"dsc": matrix}, "config": config})
+    return Run(Path(), as_results(name=name, stream=stream, matrix={"dsc": matrix}))

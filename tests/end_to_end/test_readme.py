@@ -32,7 +32,10 @@ def test_every_command_stands_in_the_table() -> None:
 
     text = README.read_text()
     for command in app.registered_commands:
-        assert f"| `smg {command.callback.__name__}" in text or f"`smg {command.callback.__name__} " in text  # type: ignore[union-attr]
+        name = command.name or command.callback.__name__  # type: ignore[union-attr]
+        assert f"| `smg {name}" in text or f"`smg {name} " in text
+    for group in app.registered_groups:
+        assert f"| `smg {group.name}" in text
     assert not re.search(r"^    smg ", text, re.MULTILINE)  # commands stand in sh blocks, which are tried
 
 

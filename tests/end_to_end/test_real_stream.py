@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from smg.learner.config import LearnerConfig
+from smg.learner.results import Results
 from smg.learner.stream import Stream
 from smg.sites.layouts import find_sites
 
@@ -19,7 +19,7 @@ SMALL = {
 }
 
 
-def run(data: Path, folder: Path, method: str) -> dict[str, Any]:
+def run(data: Path, folder: Path, method: str) -> Results:
     config = LearnerConfig.model_validate(SMALL | {"method": method})
     return Stream(find_sites(data), ["RUNMC", "HCRUDB", "UCL", "BIDMC"], "HK", config).run(folder)
 
@@ -36,7 +36,7 @@ def test_the_measures_are_in_the_region_of_trials_by_hand(
     backward_transfer: tuple[float, float],
     forward_measure: tuple[float, float],
 ) -> None:
-    dsc = run(real_data, tmp_path / "run", method)["measures"]["dsc"]
+    dsc = run(real_data, tmp_path / "run", method).measures["dsc"]
     assert backward_measure[0] < dsc["BM"] < backward_measure[1]
     assert backward_transfer[0] < dsc["BT"] < backward_transfer[1]
     assert forward_measure[0] < dsc["FM"] < forward_measure[1]

@@ -313,11 +313,11 @@ def test_a_network_of_the_users_own_goes_out_as_a_graph_alone(tmp_path: Path) ->
         COMMON | {"preparation": {"size": 16}, "network": {"name": "tests.learner.test_shared:PlainConvUNet"}}
     )
     Learner.create(tmp_path / "model", config).learn(Site.find(write_site(tmp_path / "A")))
-    refused = smg("export", "model", "--as", "torch", "--out", "out", cwd=tmp_path)
+    refused = smg("export", "model", "--trust-code", "--as", "torch", "--out", "out", cwd=tmp_path)
     assert refused.returncode == 1
     assert "is a program of your own, which an export cannot hold; --as onnx has its graph" in refused.stderr
     assert not (tmp_path / "out").exists()
-    result = smg("export", "model", "--as", "onnx", "--out", "out", cwd=tmp_path)
+    result = smg("export", "model", "--trust-code", "--as", "onnx", "--out", "out", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     script = outside.script_of(tmp_path / "out")
     settings = script.read_settings(tmp_path / "out" / "preparation.json")

@@ -135,7 +135,14 @@ def many_methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bench = make_bench(folder / "bench", methods, TWO_STREAMS, (0, 1), subjects=2, reports=3)
     for path in bench.rglob("results.json"):
         results = json.loads(path.read_text())
-        costs = {"replay_subjects": 8, "replay_bytes": 8_100_000, "seconds": dict.fromkeys("ABCDF", 213.0)}
+        costs = {
+            "plasticity": {},
+            "state_bytes": 0,
+            "parameters": 1,
+            "replay_subjects": 8,
+            "replay_bytes": 8_100_000,
+            "seconds": dict.fromkeys("ABCDF", 213.0),
+        }
         path.write_text(json.dumps(results | {"costs": costs}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figures, "_write", lambda *_: None)

@@ -381,7 +381,14 @@ def test_what_a_method_gives_and_costs_stands_beside_its_measures(tmp_path: Path
     assert "gives and costs" not in page  # these runs store none
     for path in bench.rglob("results.json"):
         results = json.loads(path.read_text())
-        costs = {"replay_subjects": 8, "replay_bytes": 81_000, "seconds": dict.fromkeys("ABCDF", 21.0)}
+        costs = {
+            "plasticity": {},
+            "state_bytes": 0,
+            "parameters": 1,
+            "replay_subjects": 8,
+            "replay_bytes": 81_000,
+            "seconds": dict.fromkeys("ABCDF", 21.0),
+        }
         path.write_text(json.dumps(results | {"costs": costs}))
     page = write_report([bench], tmp_path / "report.html").page.read_text()
     row = between(page, "measures", "differences").split('<th scope="row">sga+c')[1].split("</tr>")[0]

@@ -53,7 +53,7 @@ def test_the_index_of_a_class_depends_on_its_value_and_not_on_the_order_given() 
     assert one.index(MASK).tolist() == other.index(MASK).tolist()
     again = Labels.model_validate(json.loads(json.dumps(one.model_dump(mode="json"), sort_keys=True)))
     assert again.names == one.names
-    assert first_class({"config": {"preparation": {"labels": other.model_dump(mode="json")}}}) == "prostate"
+    assert first_class({"preparation": {"labels": other.model_dump(mode="json")}}) == "prostate"
     assert first_class({}) == "foreground"
 
 
