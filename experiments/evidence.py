@@ -1,6 +1,6 @@
 """Write the pages that follow from published runs: our table beside the paper's, and every claim with a verdict.
 
-python -m experiments.evidence results            # writes READMEs, claims.md and REPRODUCIBILITY.md's tables
+python -m experiments.evidence results            # writes READMEs, claims.md and the tables of REPRODUCIBILITY.md
 python -m experiments.evidence results --check    # only lists pages that are out of date; exit code 1 if any is
 """
 
@@ -27,6 +27,8 @@ from smg.report.runs import Run, find_runs
 from smg.report.table import Cell, cells, columns, paper_tables
 from smg.settings_file import ready
 
+RECOMMENDED, BASELINE = "prostate-recommended", "jm"
+SHOWN = (RECOMMENDED, "catalogue")  # benches whose tables are in REPRODUCIBILITY.md
 MADE = "<!-- {0}: made by experiments.evidence -->", "<!-- end of {0} -->"
 
 
@@ -106,9 +108,10 @@ def bench_page(bench: Path, paper: Paper) -> str:
             "not only over its test part as here; and the intervals are narrower, since the variance is pooled over "
             "the methods with replay.",
         ]
-    if (bench / "differences.md").exists() and not differences:
+    if (written := bench / "differences.md").exists() and not differences:
+        reference = written.read_text().partition(": minus ")[2].partition(",")[0]
         about.append(
-            f"[differences.md](differences.md) has the differences to `{REFERENCE}`, paired over subjects and seeds, "
+            f"[differences.md](differences.md) has the differences to `{reference}`, paired over subjects and seeds, "
             "with 95 % intervals by each pair's own seeds: they say more than bold type."
         )
     return f"""# {bench.name}
@@ -152,12 +155,18 @@ def pages(results: Path) -> dict[Path, str]:
     dsc, asd = (summary(runs, paper, metric) for metric in COMPARED)
     head_asd = "The same by ASD, in mm, negated: above zero is better here, too"
     folded = f"<details><summary>{head_asd}</summary>\n\n{asd}\n\n</details>"
-    page = results.parent / "REPRODUCIBILITY.md"
-    made[page] = placed_in(page.read_text(), "claims", f"{dsc}\n\n{folded}")
+    first = results / "first-stage.md"
+    made[first] = placed_in(first.read_text(), "claims", f"{dsc}\n\n{folded}")
     if (augmented := results / "prostate-lite-aug").exists():
         more = [run.renamed(f"{run.name}, augmented") for run in find_runs([augmented])]
-        made[page] = placed_in(made[page], "beyond", beyond(runs, more))
-    made[page] = placed_in(made[page], "explanations", leads(results))
+        made[first] = placed_in(made[first], "beyond", beyond(runs, more))
+    made[first] = placed_in(made[first], "explanations", leads(results))
+    page = results.parent / "REPRODUCIBILITY.md"
+    made[page] = page.read_text()
+    for name in SHOWN:
+        runs = find_runs([results / name])
+        table = f"{beside_the_paper(runs, {})}\n\n{to_markdown(paired_differences(runs, BASELINE), BASELINE).strip()}"
+        made[page] = placed_in(made[page], name, table if name == RECOMMENDED else beside_the_paper(runs, {}))
     return made
 
 

@@ -29,7 +29,7 @@ from smg.report.runs import Run, find_runs
 TOLERANCE = 5.0  # points of DSC
 HARMLESS = 2.0  # a true fall below it
 BANDS = (5.0, 10.0, 20.0)  # true falls above each
-ENOUGH = 100  # site-rounds of a bench for a table of its own
+ENOUGH = 50  # site-rounds of a bench for a table of its own
 ABOUT = """A round is held if the guard finds that an earlier site fell by more than 5 points of DSC. The truth here is
 the fall of the site's mean over its test part in that round, itself a mean over 3 to 8 patients. The first three
 columns are the share of true falls that a rule finds. The last two are the share of harmless rounds that it
