@@ -78,7 +78,7 @@ def _print(removed: Traces, model: Path, by_scan: bool) -> None:
     else:
         print("no weights were trained with this person, as far as the records still say")
     for site in removed.spectra:
-        print(f"spectra of {site} cannot be told apart by person: `smg replay drop {model} {site}` removes them all")
+        print(f"spectra of {site} cannot be separated by person: `smg replay drop {model} {site}` removes them all")
     if removed.hashes_stay:
         print("a keyed hash of the scan may still be in the records: --scan FILE removes it")
     if not by_scan and any(cache_folder().iterdir()):

@@ -77,7 +77,7 @@ def find(history: History, person: Person) -> Traces:
     cached = tuple(cached_copies(*person.scan)) if person.scan else ()
     if not any(one.said for one in rounds) and not cached:
         unknown = any(pseudonyms_of(one.pseudonyms) is None for one in records)
-        keys = ", as far as can be told without the secret of its pseudonyms (SMG_SECRET)" if unknown else ""
+        keys = ", as far as is known without the secret of its pseudonyms (SMG_SECRET)" if unknown else ""
         raise SmgError(f"{folder}: nothing is kept of this person{keys}; give the case's name, pseudonym or scan")
     at = [site for site in names if any(_named(record, site, names) for record in records)]
     if len(at) > 1 and not any(_hashes(record, person) for record in records):

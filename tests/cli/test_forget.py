@@ -41,13 +41,13 @@ def trained(desk: Path) -> str:
 
 
 def test_it_prints_what_went_and_what_cannot_be_taken_back(desk: Path) -> None:
-    told = smg("forget", "model", "--case", trained(desk), "--site", "A", "--yes", cwd=desk)
-    assert told.returncode == 0, told.stderr
-    assert "round 1: removed exemplar, part, selection scores and features\n" in told.stdout
+    done = smg("forget", "model", "--case", trained(desk), "--site", "A", "--yes", cwd=desk)
+    assert done.returncode == 0, done.stderr
+    assert "round 1: removed exemplar, part, selection scores and features\n" in done.stdout
     line = "weights trained with this person, which cannot be taken back: round 1; rounds that go on from them: 2\n"
-    assert line in told.stdout
-    assert "spectra of A cannot be told apart by person: `smg replay drop model A` removes them all" in told.stdout
-    assert "a keyed hash of the scan may still be in the records: --scan FILE removes it" in told.stdout
+    assert line in done.stdout
+    assert "spectra of A cannot be separated by person: `smg replay drop model A` removes them all" in done.stdout
+    assert "a keyed hash of the scan may still be in the records: --scan FILE removes it" in done.stdout
     assert "forgot a subject: rounds [1]" in smg("history", "model", cwd=desk).stdout
     assert smg("verify", "model", cwd=desk).returncode == 0
     assert smg("report", "model", "--out", "report.html", cwd=desk).returncode == 0
@@ -57,17 +57,17 @@ def test_of_a_person_forgotten_before_only_the_hashes_and_copies_are_left(desk: 
     case = trained(desk)
     assert smg("forget", "model", "--case", case, "--site", "A", "--yes", cwd=desk).returncode == 0
     smg("learn", "new", "A", *TINY, cwd=desk)  # fills the cache
-    told = smg("forget", "model", "--scan", f"A/{case}.nii.gz", "--yes", cwd=desk).stdout
-    assert "round 1: removed hashes of the scan\nprepared copies removed from the cache: 1\n" in told
-    assert "no weights were trained with this person, as far as the records still say" in told
+    done = smg("forget", "model", "--scan", f"A/{case}.nii.gz", "--yes", cwd=desk).stdout
+    assert "round 1: removed hashes of the scan\nprepared copies removed from the cache: 1\n" in done
+    assert "no weights were trained with this person, as far as the records still say" in done
 
 
 def test_as_json_by_the_scan(desk: Path) -> None:
     case = trained(desk)
     words = ("--scan", f"A/{case}.nii.gz", "--yes", "--json")
-    told = json.loads(smg("forget", "model", *words, cwd=desk).stdout)
-    assert told["removed"] == {"1": ["exemplar", "part", "selection scores and features", "hashes of the scan"]}
-    assert (told["trained"], told["later"], told["spectra"], told["hashes_stay"]) == ([1], [2], ["A"], False)
+    done = json.loads(smg("forget", "model", *words, cwd=desk).stdout)
+    assert done["removed"] == {"1": ["exemplar", "part", "selection scores and features", "hashes of the scan"]}
+    assert (done["trained"], done["later"], done["spectra"], done["hashes_stay"]) == ([1], [2], ["A"], False)
     assert_line(smg("forget", "model", *words, cwd=desk), 1, "nothing is kept of this person")
 
 

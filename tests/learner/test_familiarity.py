@@ -1,4 +1,4 @@
-"""How far a scan is from each site learned, against values worked by hand; and what is told when it cannot be known."""
+"""How far a scan is from each site learned, against values worked by hand; and what is said when it is not known."""
 
 from __future__ import annotations
 

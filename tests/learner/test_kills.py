@@ -131,7 +131,7 @@ def killing(name: str, call: int, after: bool) -> Iterator[None]:
 
 
 def test_killed_anywhere_in_the_closing_of_the_last_round(data: Path, tmp_path: Path) -> None:
-    """After which no other round begins that could tidy up: told once all the same, and nothing left lying about."""
+    """After which no other round begins that could tidy up: noted once all the same, and nothing left lying about."""
     tiny_stream(data).run(tmp_path / "straight")
     with killing("write_round", 3, after=False):
         tiny_stream(data).run(tmp_path / "trained")
