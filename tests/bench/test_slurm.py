@@ -43,7 +43,7 @@ def start(folder: Path, out: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def trains(run: Path) -> bool:
-    return any(event["event"] == "step" for event in read_events(run))
+    return any(event.event == "step" for event in read_events(run))
 
 
 @pytest.mark.long
@@ -70,7 +70,7 @@ def test_a_bench_that_is_preempted_left_and_rejoined_equals_the_local_one(tmp_pa
     assert "tables:" in text
     assert list(submitted(out)) == [name]  # nothing was submitted twice
 
-    begun = [event["event"] for event in read_events(out / "stream/finetune/seed-0")].count("begin")
+    begun = [event.event for event in read_events(out / "stream/finetune/seed-0")].count("begin")
     assert begun == 2
     log = (out / "slurm" / f"{name}_0.log").read_text()
     assert "smg: stopped at iteration" in log
