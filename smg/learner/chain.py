@@ -48,7 +48,7 @@ def read_chain(path: Path) -> list[Link]:
     for number, raw in enumerate(whole.split(b"\n"), start=1):
         try:
             content = json.loads(raw)
-        except ValueError:
+        except (ValueError, RecursionError):  # cut short, or nested deeper than any line of ours
             continue
         if isinstance(content, dict):
             links.append(Link(number, content, hashlib.sha256(raw).hexdigest()))

@@ -114,7 +114,7 @@ def _event(line: bytes) -> Event | None:
     try:
         kind = KINDS[json.loads(line)["event"]]
         return kind.model_validate_json(line)
-    except (ValueError, KeyError, TypeError):  # a ValidationError is a ValueError
+    except (ValueError, KeyError, TypeError, RecursionError):  # a ValidationError is a ValueError
         return None
 
 
