@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -290,7 +291,9 @@ def _trained(name: str) -> torch.Tensor:
 def _rank(rank: int, folder: str) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     torch.save({name: _trained(name) for name in (*NAMES, *STYLED, *SHARED)}, f"{folder}/{rank}.pt")
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+    os._exit(0)  # gloo's threads may abort a process whose interpreter shuts down
 
 
 def test_two_processes_with_half_the_batch_each_equal_one(tmp_path: Path) -> None:
