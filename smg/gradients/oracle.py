@@ -26,9 +26,12 @@ from torch.func import functional_call
 from smg.allocator import keep_freed_memory
 from smg.errors import SmgError
 from smg.gradients.bfloat16 import has_bfloat16
+from smg.gradients.common_rows import Part, couples_rows, rows_stay_apart, runs_of, share_of, shared_parts
 from smg.gradients.compiled import compiled, told_of_compiler
+from smg.gradients.device import drawing, to_device
 from smg.gradients.flat import flatten, pieces, trainable
-from smg.gradients.sharing import Part, couples_rows, rows_stay_apart, share_of, shared_parts
+from smg.gradients.passes import Leaves, Pass, WrittenPass, flat_gradient
+from smg.gradients.unet_pass import UNetPass, can_write_out
 from smg.networks.loss import Loss, Outputs, dice_ce, name_of
 from smg.prepare.batches import Batch, Row
 from smg.prepare.slices import Samples
@@ -111,7 +114,7 @@ class Oracle:
     micro_batch: int | None = None  # rows that fit in memory at once; more are passed in turns, as by as many processes
     precision: Precision = "float32"  # of the passes; Θ and gradients keep theirs
     compile: bool = False  # fuse the passes' kernels by torch.compile; Hessian products are not compiled
-    share: bool = False  # pass rows that several queries at one Θ share only once; changes rounding
+    share: bool = False  # pass the rows of queries at one Θ once, together where that is faster; changes rounding
     place: tuple[int, ...] = (0, 0, 0)  # (seed, round, iteration): what dropout draws from
     answers: list[Answer] = field(default_factory=list)
     products: list[tuple[str, Tensor]] = field(default_factory=list)  # with the Hessian, and of which batch
@@ -131,6 +134,9 @@ class Oracle:
         self._forward = compiled(self.network) if self.compile else self.network
         self._shares = self.share and not couples_rows(self.network)
         self._is_probed = False  # whether a trial showed that rows are independent
+        self._written: UNetPass | None = None
+        if not self.compile and self.precision == "float32" and can_write_out(self.network):
+            self._written = UNetPass(self.network, is_exact=not self.share)
         # Looked up once: iterating over the modules in every pass takes two per cent of its time on a small network.
         self._own, self._buffers = trainable(self.network), dict(self.network.named_buffers())
         self._tied = len(list(self.network.named_parameters(remove_duplicate=False))) > len(
@@ -144,8 +150,9 @@ class Oracle:
     def __call__(self, theta: Tensor, batch: Batch, loss: Loss | None = None) -> Tensor:
         leaves, total, value = self._leaves(theta), None, theta.new_zeros(())
         for samples, first, weight in self._turns(batch):
-            share = self._mean_loss(self._forward, leaves, samples, first, theta is not self.theta, loss) * weight
-            gradient = _gradient(share, leaves)
+            taken = self._pass(leaves, samples, first, theta is not self.theta, [loss])
+            share = taken.losses[0].mean() * weight
+            (gradient,) = taken.gradients(share, [len(samples)])
             total, value = gradient if total is None else total.add_(gradient), value + share.detach()
         return self._agreed(torch.zeros_like(theta) if total is None else total, value, _label(batch, loss), theta)
 
@@ -156,9 +163,11 @@ class Oracle:
             at_one_theta.setdefault(id(theta), []).append(number)
         gradients: dict[int, tuple[Tensor, Tensor]] = {}  # and losses, of this process's rows
         for numbers in at_one_theta.values() if self._shares else ():
-            parts = shared_parts([whole[number][1:] for number in numbers])
+            together = self._goes_together([whole[number][1] for number in numbers])
+            parts = shared_parts([whole[number][1:] for number in numbers], together)
             if parts and self._rows_stay_apart(whole[numbers[0]][1]):
-                found = self._shared(whole[numbers[0]][0], [whole[number][1:] for number in numbers], parts)
+                runs = runs_of(share_of(parts, *_rank_and_size()), self.micro_batch, together)
+                found = self._shared(whole[numbers[0]][0], [whole[number][1:] for number in numbers], runs)
                 gradients |= dict(zip(numbers, found, strict=True))
         return [
             self._agreed(*gradients[number], _label(batch, loss), theta)
@@ -166,6 +175,13 @@ class Oracle:
             else self(theta, batch, loss)
             for number, (theta, batch, loss) in enumerate(whole)
         ]
+
+    def _goes_together(self, batches: Sequence[Batch]) -> bool:
+        """Return whether the rows of several queries at one Θ are passed together, with gradients of each part."""
+        if self._written is None or len(batches) < 2:
+            return False
+        images = batches[0].load(slice(1)).images
+        return self._written.fits(images) and self._written.is_small(images, sum(map(len, batches)))
 
     def _rows_stay_apart(self, batch: Batch) -> bool:
         """Return whether rows may be shared; a user's own network is tried on the first rows."""
@@ -175,26 +191,23 @@ class Oracle:
         return self._shares
 
     def _shared(
-        self, theta: Tensor, asked: Sequence[tuple[Batch, Loss | None]], parts: Sequence[Part]
+        self, theta: Tensor, asked: Sequence[tuple[Batch, Loss | None]], runs: Sequence[Sequence[Part]]
     ) -> list[tuple[Tensor, Tensor]]:
-        """Return each query's gradient and loss over this process's rows, with one pass for each row."""
+        """Return each query's gradient and loss over this process's rows, with a forward pass for each run of parts."""
         leaves, sums = self._leaves(theta), [theta.new_zeros(len(theta)) for _ in asked]
         values = [theta.new_zeros(()) for _ in asked]
-        rank, size = _rank_and_size()
-        for part in share_of(parts, rank, size):
-            losses = {id(asked[number][1]): asked[number][1] for number in part.of}
-            for start in range(0, len(part.rows), self.micro_batch or len(part.rows)):
-                rows = part.rows[start : start + (self.micro_batch or len(part.rows))]
-                given = self._padded(rows)
-                samples = asked[0][0].iteration.load(given)
-                found = self._losses(self._forward, leaves, samples, 0, theta is not self.theta, list(losses.values()))
-                for left, (key, each) in zip(range(len(losses))[::-1], zip(losses, found, strict=True), strict=True):
-                    value = each[: len(rows)].sum()
-                    gradient = _gradient(value, leaves, retain_graph=left > 0)
+        for run in runs:
+            losses = {id(asked[number][1]): asked[number][1] for part in run for number in part.of}
+            rows, counts = tuple(row for part in run for row in part.rows), [len(part.rows) for part in run]
+            samples = asked[0][0].iteration.load(self._padded(rows))
+            taken = self._pass(leaves, samples, 0, theta is not self.theta, list(losses.values()))
+            for left, key, each in zip(range(len(losses))[::-1], losses, taken.losses, strict=True):
+                gradients = taken.gradients(each[: len(rows)].sum(), counts, again=left > 0)
+                for part, of_rows, gradient in zip(run, torch.split(each[: len(rows)], counts), gradients, strict=True):
                     for number in part.of:
                         if id(asked[number][1]) == key:
                             sums[number].add_(gradient, alpha=1 / len(asked[number][0]))
-                            values[number] += value.detach() / len(asked[number][0])
+                            values[number] += of_rows.detach().sum() / len(asked[number][0])
         return list(zip(sums, values, strict=True))
 
     def _padded(self, rows: tuple[Row, ...]) -> tuple[Row, ...]:
@@ -206,13 +219,14 @@ class Oracle:
     ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         leaves, total, value = self._leaves(theta), torch.zeros_like(theta), theta.new_zeros(())
         for samples, first, weight in self._turns(batch):
-            share = self._mean_loss(self.network, leaves, samples, first, theta is not self.theta, loss) * weight
-            total, value = total + _gradient(share, leaves, create_graph=True), value + share.detach()
+            taken = self._autograd_pass(self.network, leaves, samples, first, theta is not self.theta, [loss])
+            share = taken.losses[0].mean() * weight
+            total, value = total + flat_gradient(share, leaves, create_graph=True), value + share.detach()
 
         def hessian(vector: Tensor) -> Tensor:
             mine = torch.zeros_like(vector)  # for a process that has no row of this batch
             if total.requires_grad:
-                mine = _gradient(total, leaves, vector, retain_graph=True)
+                mine = flat_gradient(total, leaves, vector, retain_graph=True)
             summed = _summed(mine)
             if self._reports:
                 self.products.append((_label(batch, loss), summed))
@@ -233,7 +247,7 @@ class Oracle:
             stop = min(start + (self.micro_batch or len(mine)), mine.stop)
             yield batch.load(slice(start, stop)), start, (stop - start) / len(batch)
 
-    def _leaves(self, theta: Tensor) -> dict[str, Tensor]:
+    def _leaves(self, theta: Tensor) -> Leaves:
         """Return Θ cut into parameters as leaves of a graph; the network's own parameters if Θ is its own."""
         if theta is self.theta:
             return dict(self._own)
@@ -242,30 +256,32 @@ class Oracle:
     def _pieces(self, theta: Tensor) -> dict[str, Tensor]:
         return pieces(self._own, theta.detach())
 
-    def _mean_loss(
-        self,
-        forward: nn.Module,
-        leaves: dict[str, Tensor],
-        samples: Samples,
-        first: int,
-        virtual: bool,
-        loss: Loss | None,
-    ) -> Tensor:
-        """Return the mean loss over the samples, as a function of Θ."""
-        return self._losses(forward, leaves, samples, first, virtual, [loss])[0].mean()
+    def _pass(self, leaves: Leaves, samples: Samples, first: int, virtual: bool, losses: Sequence[Loss | None]) -> Pass:
+        """Return a forward pass with each loss of each sample, as functions of Θ."""
+        if self._written is None or not self._written.fits(samples.images):
+            return self._autograd_pass(self._forward, leaves, samples, first, virtual, losses)
+        images, written = samples.images.to(self.theta.dtype), self._written
+        logits, tape = written.forward(leaves, images)
+        outputs = Outputs(
+            logits.requires_grad_(),
+            samples.labels,
+            lambda theta: written.forward(self._pieces(theta), images)[0],
+            self._stored(samples),
+        )
+        return WrittenPass(leaves, self._values(outputs, losses), written, tape, logits)
 
-    def _losses(
+    def _autograd_pass(
         self,
         forward: nn.Module,
-        leaves: dict[str, Tensor],
+        leaves: Leaves,
         samples: Samples,
         first: int,
         virtual: bool,
         losses: Sequence[Loss | None],
-    ) -> list[Tensor]:
-        """Return each loss of each sample, as functions of Θ, from one forward pass."""
-        images = samples.images.to(self.theta.device, self.theta.dtype, non_blocking=True)
-        labels = samples.labels.to(self.theta.device, non_blocking=True)
+    ) -> Pass:
+        """Return the same by autograd."""
+        images = to_device(samples.images, self.theta.device, self.theta.dtype)
+        labels = to_device(samples.labels, self.theta.device)
 
         def other(theta: Tensor) -> Tensor:
             with torch.no_grad():
@@ -273,7 +289,11 @@ class Oracle:
 
         logits = self._logits(forward, leaves, images, first, virtual)
         outputs = Outputs(logits, labels, other, self._stored(samples))
-        return [self._checked((loss or self.loss)(outputs), len(labels), loss or self.loss) for loss in losses]
+        return Pass(leaves, self._values(outputs, losses))
+
+    def _values(self, outputs: Outputs, losses: Sequence[Loss | None]) -> list[Tensor]:
+        count = len(outputs.labels)
+        return [self._checked((loss or self.loss)(outputs), count, loss or self.loss) for loss in losses]
 
     def _checked(self, values: Tensor, count: int, loss: Loss) -> Tensor:
         if values.shape != (count,):
@@ -284,14 +304,15 @@ class Oracle:
         return values
 
     def _stored(self, samples: Samples) -> Tensor | None:
-        return None if samples.outputs is None else samples.outputs.to(self.theta.device, self.theta.dtype)
+        return None if samples.outputs is None else to_device(samples.outputs, self.theta.device, self.theta.dtype)
 
     def _logits(
         self, forward: nn.Module, leaves: dict[str, Tensor], images: Tensor, first: int, virtual: bool
     ) -> Tensor:
         """Return the network's outputs; all Θ of one pass use the same draws, so equal Θ give equal outputs."""
         half = torch.autocast(self.theta.device.type, torch.bfloat16, self.precision == "bfloat16")
-        with self._drawing(first), half, told_of_compiler() if self.compile else contextlib.nullcontext():
+        seed = digest("dropout", *self.place, self._passes, first) >> 1
+        with drawing(seed, self.theta.device), half, told_of_compiler() if self.compile else contextlib.nullcontext():
             if self.compile and self._shares and forward is not self.network and len(images) > 1:
                 torch._dynamo.mark_dynamic(images, 0)  # otherwise kernels would be built for every size of a part
             if not virtual:
@@ -322,18 +343,6 @@ class Oracle:
             if buffer.is_floating_point():
                 buffer.copy_(_summed(buffer) / distributed.get_world_size())
 
-    @contextlib.contextmanager
-    def _drawing(self, first: int) -> Iterator[None]:
-        """Seed torch's global generator, which dropout uses, by place, pass and row in the block, and restore it."""
-        devices = [self.theta.device] if self.theta.device.type == "cuda" else []
-        seed = digest("dropout", *self.place, self._passes, first) >> 1
-        with torch.random.fork_rng(devices=devices):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed queues a call for absent GPUs
-            for device in devices:
-                with torch.cuda.device(device):
-                    torch.cuda.manual_seed(seed)
-            yield
-
 
 def _rank_and_size() -> tuple[int, int]:
     """Return the rank of this process and the number of processes."""
@@ -343,23 +352,6 @@ def _rank_and_size() -> tuple[int, int]:
 def _label(batch: Batch, loss: Loss | None) -> str:
     """Return the batch's name in a report, with the name of the loss unless that is the segmentation loss."""
     return batch.name if loss is None else f"{batch.name} ({name_of(loss)})"
-
-
-def _gradient(
-    of: Tensor,
-    leaves: dict[str, Tensor],
-    along: Tensor | None = None,
-    create_graph: bool = False,
-    retain_graph: bool | None = None,
-) -> Tensor:
-    """Return the gradient with respect to the leaves, as one flat vector.
-
-    There is one leaf for each parameter. Differentiating with respect to Θ through its pieces would add nodes for the
-    views and the split to every graph, which takes a millisecond a pass.
-    """
-    parameters = tuple(leaves.values())
-    parts = torch.autograd.grad(of, parameters, along, retain_graph, create_graph, materialize_grads=True)
-    return torch.cat([part.reshape(-1) for part in parts])
 
 
 def _summed(vector: Tensor) -> Tensor:

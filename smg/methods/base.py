@@ -112,7 +112,7 @@ class Meta(Method):
 
     def __post_init__(self) -> None:
         if self.inner not in ("sgd", "adam"):
-            raise Misuse(f"inner: sgd or adam, not {self.inner!r}")
+            raise Misuse(f"inner: {self.inner!r} is not an optimiser; give sgd or adam")
 
     def aligned(self, theta: Tensor, grad: Gradient, *pairs: tuple[Batch, Batch, float]) -> list[Tensor]:
         """Return for each pair (A, B, γ) the gradient, to first order in γ, of  L_A + L_B - γ G_A · G_B.

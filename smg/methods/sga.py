@@ -8,7 +8,7 @@ from torch import Tensor
 
 from smg.gradients.oracle import Gradient
 from smg.methods.base import Meta, register
-from smg.prepare.batches import Iteration
+from smg.prepare.batches import Batch, Iteration
 
 
 @register("sga")
@@ -23,8 +23,13 @@ class SGA(Meta):
     beta: float = 5e-4
 
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
-        d, p = batches.incoming, batches.replay
-        assert p is not None
-        c_tr, c_te = batches.split(d, p)
+        (d, p), (c_tr, c_te) = pairs_to_align(batches)
         orientational, arbitrary = self.aligned(theta, grad, (d, p, self.gamma), (c_tr, c_te, self.beta))
         return orientational + arbitrary
+
+
+def pairs_to_align(batches: Iteration) -> tuple[tuple[Batch, Batch], tuple[Batch, Batch]]:
+    """Return the two pairs of batches that SGA aligns: D with P, and random halves of D ∪ P."""
+    d, p = batches.incoming, batches.replay
+    assert p is not None
+    return (d, p), batches.split(d, p)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from smg.gradients.oracle import Gradient
 from smg.methods.base import Method, register
+from smg.methods.sga import pairs_to_align
 from smg.prepare.batches import Batch, Iteration
 
 
@@ -23,9 +24,7 @@ class SGADirect(Method):
     beta: float = 5e-4
 
     def direction(self, theta: Tensor, grad: Gradient, batches: Iteration) -> Tensor:
-        d, p = batches.incoming, batches.replay
-        assert p is not None
-        c_tr, c_te = batches.split(d, p)
+        (d, p), (c_tr, c_te) = pairs_to_align(batches)
         orientational = self.aligned(theta, grad, d, p, self.gamma)
         arbitrary = self.aligned(theta, grad, c_tr, c_te, self.beta)
         return orientational + arbitrary

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from smg.networks.config import NetworkConfig
+from smg.networks.network_config import NetworkConfig
 
 if TYPE_CHECKING:
     from smg.networks.build import MainOutput, build_network, check_network

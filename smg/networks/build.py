@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from smg import trust
 from smg.errors import SmgError
-from smg.networks.config import NetworkConfig
 from smg.networks.features import bottleneck_features, find_bottleneck, undisturbed
+from smg.networks.network_config import NetworkConfig
 from smg.networks.plainconv import PlainConvUNet
 from smg.networks.unet import UNet
 from smg.randomness import torch_generator
@@ -109,7 +109,7 @@ def _construct(config: NetworkConfig) -> nn.Module:
             f"network {config.name} cannot be built: {_first_line(error)}; change network.arguments"
         ) from error
     if not isinstance(network, nn.Module):
-        raise SmgError(f"network {config.name} returned a {type(network).__name__}: it has to return a torch.nn.Module")
+        raise SmgError(f"network {config.name}: returned a {type(network).__name__}; return a torch.nn.Module")
     return MainOutput(network, config.classes, config.bottleneck)
 
 
@@ -170,7 +170,7 @@ def _own(path: str) -> Callable[..., Any]:
     except (ImportError, AttributeError, ValueError) as error:
         raise SmgError(f"network {path} cannot be imported: {error}; install it, or correct the name") from error
     if not callable(factory):
-        raise SmgError(f"network {path} is a {type(factory).__name__}: name a class or function that returns a network")
+        raise SmgError(f"network {path}: is a {type(factory).__name__}; name a class or function that makes a network")
     return factory
 
 

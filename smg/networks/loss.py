@@ -44,7 +44,7 @@ class Outputs:
         Dropout uses the same draws and batch norm the same rows as at Θ, so equal parameters give equal logits.
         """
         if self._other is None:
-            raise ValueError("nobody here can pass these rows through the network again")
+            raise ValueError("these rows cannot be passed through the network again here")
         return self._other(theta)
 
     @property

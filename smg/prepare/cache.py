@@ -1,7 +1,8 @@
 """Cache of prepared subjects: one memory-mapped safetensors file each, named by a hash of what it was made from.
 
 The hash covers the bytes of the source files and the options, so an entry is never stale, and its name does not reveal
-the patient. An entry is written whole or not at all. The folder may be deleted at any time.
+the patient. An entry is written whole or not at all. The folder may be deleted at any time. Entries of an encrypted
+model are encrypted (smg.prepare.encrypted).
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from smg.errors import SmgError
-from smg.files import make_private, placing, safetensors_header
+from smg.files import make_private, placing, remove_temporaries, safetensors_header
+from smg.prepare.arrays import map_safetensors
 from smg.prepare.grid import Crop, Grid
 from smg.sites.formats import Array
 from smg.sites.outliers import MaskShape
@@ -28,13 +31,6 @@ FORMAT = 6  # of an entry; raise it when entries change, and each is made again
 _PRIVATE: set[Path] = set()  # folders that this process has made private
 _VERIFIED: dict[Path, tuple[int, int, int]] = {}  # identities of the entries whose hash this process has verified
 
-KINDS = {  # safetensors' name of a data type -> torch's
-    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
-    **{"BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "C64": "complex64"},
-}
-
 
 def cache_folder() -> Path:
     """Return the cache's folder, and make it: `SMG_CACHE`, or `smg` in the user's cache folder.
@@ -46,6 +42,7 @@ def cache_folder() -> Path:
     try:
         if folder not in _PRIVATE:
             make_private(folder)
+            remove_temporaries(folder)
             _PRIVATE.add(folder)
     except OSError as error:
         raise SmgError(
@@ -83,6 +80,24 @@ class Prepared:
     shape: MaskShape | None = None  # of its mask
     outputs: torch.Tensor | None = None  # [slices, classes, rows, columns] float16: the network's, of some exemplars
 
+    @property
+    def image_slices(self) -> BySlice:
+        """Return the images, to be indexed by slice; nothing else is read."""
+        return self.images
+
+    @property
+    def label_slices(self) -> BySlice:
+        """Return the labels, to be indexed by slice; nothing else is read."""
+        return self.labels
+
+
+class BySlice(Protocol):
+    """An array along whose first axis are slices: a tensor, or one that is decrypted slice by slice."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int | torch.Tensor, /) -> torch.Tensor: ...
+
 
 def write_entry(
     path: Path,
@@ -100,9 +115,27 @@ def write_entry(
 
     It is not flushed to disk: a cache may be lost in a power failure.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
+    about = entry_about(images, labels, grid, content, turned, needed, values, shape)
+    with placing(path, is_good=lambda there: open_entry(there, subject) is not None) as temporary:
+        try:  # not by safetensors' save_file, which writes a file of its own that nobody removes if it is killed
+            temporary.write_bytes(save({"images": images, "labels": labels}, metadata={"about": json.dumps(about)}))
+        except OSError as error:  # of a full disk, which names no file
+            raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def entry_about(
+    images: Array,
+    labels: Array,
+    grid: Grid,
+    content: str,
+    turned: str,
+    needed: float,
+    values: tuple[float, ...],
+    shape: MaskShape | None,
+) -> dict[str, Any]:
+    """Return what an entry says of its subject, and the hash of all of it."""
     about = {
         "foreground": labels.any(axis=(1, 2)).tolist(),
         "shape": list(grid.shape),
@@ -118,33 +151,35 @@ def write_entry(
         "mask_shape": shape.as_json() if shape else None,
     }
     about["sha256"] = _digest(about, images, labels)
-    with placing(path, is_good=lambda there: open_entry(there, subject) is not None) as temporary:
-        try:
-            save_file({"images": images, "labels": labels}, temporary, metadata={"about": json.dumps(about)})
-        except SafetensorError as error:  # as it reports a full disk
-            raise OSError(0, str(error).rpartition(": ")[2], str(path)) from None
+    return about
 
 
 def open_entry(path: Path, subject: Subject) -> Prepared | None:
     """Return an entry mapped into memory; None if there is none, or if it was damaged from outside."""
-    import numpy as np
-
     try:
         tensors, metadata = map_safetensors(path)
         about = json.loads(metadata["about"])
         images, labels = tensors["images"], tensors["labels"]
-        if not _is_intact(path, about, images, labels):
-            return None
-        shape = about["shape"]
-        way = {key: _as_made(about[key]) for key in ("size", "spacing", "field")}
-        crop = about.get("crop") and Crop(**{name: _as_made(value) for name, value in about["crop"].items()})
-        grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), **way, crop=crop)
-        foreground = tuple(about["foreground"])
-        described = about["mask_shape"] and MaskShape.from_json(about["mask_shape"])
-        more = about["content"], about["turned"], about["needed"], tuple(about["values"]), described
-        return Prepared(subject, images, labels, foreground, grid, *more)
+        is_intact = verified(path, lambda: _digest(about, images.numpy(), labels.numpy()) == about["sha256"])
+        return Prepared(subject, images, labels, *described(about)) if is_intact else None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError):
         return None
+
+
+Described = tuple[tuple[bool, ...], Grid, str, str, float, tuple[float, ...], MaskShape | None]
+
+
+def described(about: dict[str, Any]) -> Described:
+    """Return what an entry says of its subject, in the order of the fields of `Prepared`."""
+    import numpy as np
+
+    shape = about["shape"]
+    way = {key: _as_made(about[key]) for key in ("size", "spacing", "field")}
+    crop = about.get("crop") and Crop(**{name: _as_made(value) for name, value in about["crop"].items()})
+    grid = Grid((shape[0], shape[1], shape[2]), np.array(about["affine"]), **way, crop=crop)
+    mask_shape = about["mask_shape"] and MaskShape.from_json(about["mask_shape"])
+    more = about["content"], about["turned"], about["needed"], tuple(about["values"]), mask_shape
+    return tuple(about["foreground"]), grid, *more
 
 
 def cached_copies(content: str, turned: str) -> list[Path]:
@@ -160,12 +195,12 @@ def cached_copies(content: str, turned: str) -> list[Path]:
     return found
 
 
-def _is_intact(path: Path, about: dict[str, Any], images: torch.Tensor, labels: torch.Tensor) -> bool:
-    """Return whether an entry is as it was written, by its hash; each entry is hashed once by a process."""
+def verified(path: Path, is_intact: Callable[[], bool]) -> bool:
+    """Return whether an entry is as it was written; each entry is looked at once by a process."""
     at = path.stat()
     identity = at.st_ino, at.st_ctime_ns, at.st_size
     if _VERIFIED.get(path) != identity:
-        if _digest(about, images.numpy(), labels.numpy()) != about["sha256"]:
+        if not is_intact():
             return False
         _VERIFIED[path] = identity
     return True
@@ -184,20 +219,3 @@ def _digest(about: dict[str, Any], images: Array, labels: Array) -> str:
 def _as_made(value: Any) -> Any:
     """Return a grid's arguments with tuples in place of the lists of JSON."""
     return tuple(_as_made(one) for one in value) if isinstance(value, list) else value
-
-
-def map_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return a file's tensors and metadata; the tensors are views of one memory map.
-
-    The map keeps no file open, since a site may have thousands of files.
-    """
-    import torch
-
-    head, metadata, begin = safetensors_header(path)
-    whole = torch.UntypedStorage.from_file(str(path), shared=False, nbytes=path.stat().st_size)
-    tensors = {}
-    for name, entry in head.items():
-        start, end = (begin + offset for offset in entry["data_offsets"])
-        flat = torch.tensor([], dtype=torch.uint8).set_(whole)[start:end]  # type: ignore[arg-type]
-        tensors[name] = flat.view(getattr(torch, KINDS[entry["dtype"]])).view(entry["shape"])
-    return tensors, metadata

@@ -62,7 +62,7 @@ def _central(length: int, kept: int) -> slice:
 
 @dataclass(frozen=True)
 class Crop:
-    """The part of a scan that is prepared where slices are as stored, by nnU-Net's preparation (smg.prepare.nnunet)."""
+    """The prepared part of a scan whose slices are as stored, as nnU-Net has it (smg.prepare.nnunet_preparation)."""
 
     axes: tuple[int, int, int]  # stored axes that are slices, rows and columns
     box: tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # first slice and last plus one, then rows, columns

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import torch
 
-from smg.prepare.cache import Prepared
-from smg.prepare.options import Preparation
+from smg.prepare.cache import BySlice, Prepared
+from smg.prepare.prepare_options import Preparation
 from smg.prepare.windows import Corner, Place, cut, draw_corner, tiles
 from smg.randomness import numpy_generator
 from smg.sites.formats import Array
@@ -62,8 +62,8 @@ class Slices:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         number, slice_ = self.places[index]
         subject, options = self.subjects[number], self.options
-        image = with_neighbours(subject.images, [slice_], options.adjacent)[0]
-        labels = subject.labels[slice_]
+        image = with_neighbours(subject.image_slices, [slice_], options.adjacent)[0]
+        labels = subject.label_slices[slice_]
         outputs = None if subject.outputs is None else subject.outputs[slice_].float()
         if options.window is None:
             return image, labels, outputs
@@ -78,7 +78,7 @@ class Slices:
         return cut(image, corner, size, zeros), cut(labels, corner, size, zeros), stored
 
 
-def with_neighbours(images: torch.Tensor, slices: Sequence[int], adjacent: int) -> torch.Tensor:
+def with_neighbours(images: BySlice, slices: Sequence[int], adjacent: int) -> torch.Tensor:
     """Return slices with their neighbours, [B, adjacent x channels, rows, columns].
 
     `images` are [slices, channels, rows, columns]. Neighbours are in order from the lowest up. The first and last slice

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from smg.gradients.device import drawing, to_device
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Oracle
 from smg.methods import METHODS, find_method, take_step
@@ -53,6 +54,7 @@ class Fetches(TorchDispatchMode):
 def test_a_step_fetches_its_report_and_no_number_else(name: str, inner: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"inner": inner} if hasattr(METHODS[name], "inner") else {}
     ours, method = Oracle(build_network(NetworkConfig(width=2, depth=1), 0)), METHODS[name](**options)
+    ours._written = None  # a GPU's passes are autograd's
     opt, fetched = Optimiser(ours.theta), list[int]()
     remember(method, ours, ours.theta + 0.01)
     take_step(method, ours, opt, iteration(0))
@@ -62,3 +64,31 @@ def test_a_step_fetches_its_report_and_no_number_else(name: str, inner: str, mon
         take_step(method, ours, opt, iteration(1))
     assert numbers.count == 0
     assert len(fetched) == 1
+
+
+def test_a_gpu_copies_from_pinned_memory_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: seen.append("pinned") or tensor)
+    monkeypatch.setattr(
+        Tensor, "to", lambda tensor, device, dtype, non_blocking: seen.append((device.type, non_blocking)) or tensor
+    )
+    for kind in ("cuda", "cpu", "meta"):
+        to_device(torch.zeros(2), torch.device(kind))
+    assert seen == ["pinned", ("cuda", True), ("cpu", True), ("meta", True)]
+
+
+def test_a_gpus_generator_is_seeded_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(7)  # stands in for the GPU's
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device=None: generator.get_state())
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device=None: generator.set_state(state))
+    monkeypatch.setattr(torch.cuda, "manual_seed", generator.manual_seed)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    before, drawn = (generator.get_state(), torch.get_rng_state()), []
+    for seed in (1, 2, 1):
+        with drawing(seed, torch.device("cuda", 0)):
+            drawn.append((torch.rand(3, generator=generator), torch.rand(3)))
+    for place in (0, 1):  # on the GPU, on the CPU
+        assert torch.equal(drawn[0][place], drawn[2][place])
+        assert not torch.equal(drawn[0][place], drawn[1][place])
+    assert torch.equal(generator.get_state(), before[0])
+    assert torch.equal(torch.get_rng_state(), before[1])

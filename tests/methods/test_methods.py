@@ -23,8 +23,8 @@ from smg.networks import NetworkConfig, build_network
 from smg.prepare.batches import Iteration
 from smg.prepare.slices import Slices
 from smg.prepare.styles import Styles, amplitudes
-from smg.replay.features import subject_features
 from smg.replay.selection import POLICIES, select
+from smg.replay.subject_features import subject_features
 from tests.toys import OPTIONS, Given, iteration, oracle, remember, slices, subject
 
 PAPER = ("finetune", "jm", "gem", "c-meta", "g-meta", "isgm", "sga", "sga-direct", "pooled", "per-site")

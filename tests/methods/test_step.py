@@ -71,13 +71,13 @@ def test_parameters_shifted_too_far(name: str, batch: str) -> None:
 
 
 def test_a_hessian_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = smg.gradients.oracle._gradient
+    sound = smg.gradients.oracle.flat_gradient
 
     def spoilt(of: Tensor, leaves: dict[str, Tensor], along: Tensor | None = None, **more: bool) -> Tensor:
         made = sound(of, leaves, along, **more)
         return made if along is None else made * math.nan
 
-    monkeypatch.setattr(smg.gradients.oracle, "_gradient", spoilt)
+    monkeypatch.setattr(smg.gradients.oracle, "flat_gradient", spoilt)
     with pytest.raises(FloatingPointError, match=r"^the Hessian product of the incoming batch is nan$"):
         step(METHOD["sga-direct"])
 

@@ -103,7 +103,7 @@ def test_weights_are_a_function_of_the_seed_and_disturb_nothing(name: str) -> No
         ("SegResNet", {"norm": "nonsense"}, "SegResNet cannot be built"),
         ("no_such_package:factory", {}, "cannot be imported: No module named 'no_such_package'"),
         ("torch:nothing", {}, "cannot be imported: module 'torch' has no attribute 'nothing'"),
-        ("numpy:pi", {}, "numpy:pi is a float"),
+        ("numpy:pi", {}, "numpy:pi: is a float"),
         ("torch:Size", {}, "Size.*torch.nn.Module"),
         ("os:system", {"command": "true"}, "os:system: .*standard library"),
     ],

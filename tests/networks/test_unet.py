@@ -122,3 +122,17 @@ def test_double_backward_is_the_derivative_of_the_gradient(norm: str) -> None:
 
     step = 1e-6  # small enough that no ReLU changes sign
     torch.testing.assert_close(product, (moved(step) - moved(-step)) / (2 * step), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("size", [(32, 48), (38, 35)])
+def test_prediction_pools_to_the_same_bits_as_training(size: tuple[int, int], flat: bool) -> None:
+    network, images = UNet(width=4, depth=2), torch.randn(2, 1, *size, generator=torch.Generator().manual_seed(0))
+    if flat:
+        images[..., : size[1] // 2] = 0.5  # all pixels of a pool are equal
+    network.eval()
+    with torch.no_grad():
+        predicted = network(images)
+        traced = torch.jit.trace(network, images)
+    assert torch.equal(predicted, network(images))
+    assert "max_pool2d" in str(traced.inlined_graph)  # what is exported keeps the pooling

@@ -9,15 +9,15 @@ from pydantic import ValidationError
 from scipy.ndimage import gaussian_filter
 from skimage.transform import resize
 
-from smg.evaluation.predict import class_scores, mask_of
-from smg.prepare.nnunet import normalise
-from smg.prepare.options import Normalisation, Preparation
-from smg.prepare.site import prepare_scan
+from smg.evaluation.whole_scan import class_scores, mask_of
+from smg.prepare.nnunet_preparation import normalise
+from smg.prepare.prepare_options import Normalisation, Preparation
+from smg.prepare.prepared_site import prepare_scan
 from smg.prepare.slices import passes
 from smg.prepare.splines import resample
 from smg.prepare.windows import cut, nnunet_gaussian, tiles
 from smg.sites.volume import Volume
-from tests.evaluation.test_predict import Bright
+from tests.evaluation.test_whole_scan import Bright
 
 OPTIONS = Preparation.model_validate({"size": [16, 32], "spacing": [1.0, 2.0], "nnunet": {}})
 

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from smg.errors import SmgError
 from smg.prepare.cache import cache_folder
-from smg.prepare.options import Preparation
-from smg.prepare.site import prepare_scan, prepare_site
+from smg.prepare.prepare_options import Preparation
+from smg.prepare.prepared_site import prepare_scan, prepare_site
 from smg.sites.site import Site
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.conftest import affine, scan, write_site
@@ -172,8 +172,8 @@ def test_a_site_of_more_subjects_than_files_may_be_open(tmp_path: Path) -> None:
 
 PROGRAM = """
 import sys
-from smg.prepare.options import Preparation
-from smg.prepare.site import prepare_site
+from smg.prepare.prepare_options import Preparation
+from smg.prepare.prepared_site import prepare_site
 from smg.sites.site import Site
 print(len(prepare_site(Site.find(sys.argv[1]), Preparation(size=200))), flush=True)
 """
@@ -227,3 +227,13 @@ def test_a_constant_slice_becomes_zeros_and_not_amplified_rounding(value: float,
     slices, _ = prepare_scan([Volume(array, np.eye(4))], Preparation(size=64, normalise="slice"))
     assert not slices[0].any()
     assert slices[1].std() == pytest.approx(1, abs=1e-4)
+
+
+def test_a_scan_of_very_many_slices_is_a_fault_that_names_its_file(tmp_path: Path) -> None:
+    """A file of a few kB must not ask for more memory than there is."""
+    many = np.zeros((200_000, 2, 2), np.uint8)
+    many[::2] = 100
+    write_volume(tmp_path / "A/Case00.nrrd", Volume(many, np.eye(4)))
+    write_volume(tmp_path / "A/Case00_segmentation.nrrd", Volume((many > 0).astype(np.uint8), np.eye(4)))
+    with pytest.raises(SmgError, match=r"Case00\.nrrd.*200000 slices.*GiB.*--limit"):
+        prepare_site(Site.find(tmp_path / "A"), Preparation(size=384))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smg.prepare.cache import Prepared
-from smg.prepare.options import Preparation
-from smg.prepare.site import prepare_site
+from smg.prepare.prepare_options import Preparation
+from smg.prepare.prepared_site import prepare_site
 from smg.prepare.slices import Samples, Slices, _permutation, draw_indices
 from smg.randomness import digest, numpy_generator, torch_generator
 from smg.sites.site import Site

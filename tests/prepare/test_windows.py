@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 
 from smg.errors import SmgError
 from smg.evaluation.metrics import dice
-from smg.evaluation.predict import class_scores, mask_of
+from smg.evaluation.whole_scan import class_scores, mask_of
 from smg.networks import NetworkConfig, build_network
 from smg.prepare.augment import PRESETS, Augmentation, augment, margin_of
 from smg.prepare.grid import Grid
-from smg.prepare.options import Preparation
-from smg.prepare.site import check_field, prepare_site, scale_note
+from smg.prepare.prepare_options import Preparation
+from smg.prepare.prepared_site import check_field, prepare_site, scale_note
 from smg.prepare.slices import Slices, passes
 from smg.prepare.windows import cut, draw_corner, gaussian, tiles
+from smg.sites.layouts import find_sites
 from smg.sites.site import Site
+from smg.sites.volume import read_volume
 from tests.conftest import affine, write_site
-from tests.evaluation.test_predict import Bright
+from tests.evaluation.test_whole_scan import Bright
 
 WINDOWED = Preparation(size=16, spacing=2.0)
 
@@ -128,6 +130,18 @@ def test_a_mask_is_nearly_the_same_after_spacing_windows_and_back(
     prepared = torch.from_numpy(grid.classes(mask).astype(np.float32))[:, None]
     again = mask_of(class_scores(Bright(), prepared, options), grid, largest=False)
     assert dice(again == 1, mask == 1) >= 0.99
+
+
+def test_real_masks_are_nearly_the_same_after_spacing_windows_and_back(real_data: Path) -> None:
+    for site in find_sites(real_data).values():
+        subject = site.subjects[0]
+        volume = read_volume(subject.mask)
+        mask = (volume.array != 0).astype(np.uint8)
+        spacing = min(Grid(mask.shape, volume.affine, 96).pixel)
+        grid = Grid(mask.shape, volume.affine, 96, spacing)
+        prepared = torch.from_numpy(grid.classes(mask).astype(np.float32))[:, None]
+        again = mask_of(class_scores(Bright(), prepared, Preparation(size=96, spacing=spacing)), grid, largest=False)
+        assert dice(again == 1, mask == 1) >= 0.99, subject.identity
 
 
 def test_the_field_that_all_foreground_needs(tmp_path: Path) -> None:

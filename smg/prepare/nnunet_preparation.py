@@ -13,7 +13,7 @@ import numpy as np
 from scipy import ndimage
 
 from smg.prepare.grid import Crop, Grid
-from smg.prepare.options import Normalisation, Preparation
+from smg.prepare.prepare_options import Normalisation, Preparation
 from smg.prepare.splines import resample
 from smg.sites.formats import Array
 from smg.sites.volume import Volume

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from smg.gradients.common_rows import couples_rows, share_of, shared_parts
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import Oracle
-from smg.gradients.sharing import couples_rows, share_of, shared_parts
 from smg.methods import METHODS, Method, take_step
 from smg.networks import NetworkConfig, build_network
 from tests.toys import iteration, remember, smooth_network

@@ -17,6 +17,7 @@ from smg.networks.loss import Loss
 from smg.prepare.batches import Batch, Row
 
 FORWARD = 1 / 3  # of a pass's cost; the rest is backward
+GROUP = 0.5  # cost, in rows, of one more part in a pass that gives gradients of each part
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,11 @@ class Part:
     of: tuple[int, ...]  # the questions
 
 
-def shared_parts(asked: Sequence[tuple[Batch, Loss | None]]) -> list[Part] | None:
+def shared_parts(asked: Sequence[tuple[Batch, Loss | None]], together: bool = False) -> list[Part] | None:
     """Return the shared parts of queries at one Θ; None if they would cost more than one pass for each query.
 
-    The cost of a pass is its number of rows plus about one row of overhead, as measured on small networks.
+    The cost of a pass is its number of rows plus about one row of overhead, as measured on small networks. Parts are
+    passed in turns, or `together`: then queries gain even without a row in common.
     """
     owners: dict[Row, list[int]] = {}
     for number, (batch, _) in enumerate(asked):
@@ -42,11 +44,28 @@ def shared_parts(asked: Sequence[tuple[Batch, Loss | None]]) -> list[Part] | Non
     for row, numbers in owners.items():
         groups.setdefault(tuple(numbers), []).append(row)
     separate = sum(len(batch) for batch, _ in asked) + len(asked)
-    together = 0.0
+    cost = 0.0
     for of, rows in groups.items():
         losses = len({id(asked[number][1]) for number in of})
-        together += (len(rows) + 1) * (FORWARD + (1 - FORWARD) * losses)
-    return [Part(tuple(rows), of) for of, rows in groups.items()] if together < separate else None
+        cost += (len(rows) + (GROUP if together else 1)) * (FORWARD + (1 - FORWARD) * losses)
+    cost += 1 - GROUP if together else 0
+    return [Part(tuple(rows), of) for of, rows in groups.items()] if cost < separate else None
+
+
+def runs_of(parts: Sequence[Part], most: int | None, together: bool) -> list[list[Part]]:
+    """Return the parts of each pass: one part, or all of them together, with `most` rows in a pass at most."""
+    runs: list[list[Part]] = []
+    room = 0
+    for part in parts:
+        start = 0
+        while start < len(part.rows):
+            if not runs or room == 0 or (start == 0 and not together):
+                runs.append([])
+                room = most or sum(len(each.rows) for each in parts)
+            rows = part.rows[start : start + room]
+            runs[-1].append(Part(rows, part.of))
+            start, room = start + len(rows), room - len(rows)
+    return runs
 
 
 def share_of(parts: Sequence[Part], rank: int, size: int) -> list[Part]:

@@ -40,7 +40,7 @@ class Normalisation(BaseModel):
 
 
 class NnunetPreparation(BaseModel):
-    """Options of nnU-Net's preparation besides spacing and patch (smg.prepare.nnunet)."""
+    """Options of nnU-Net's preparation besides spacing and patch (smg.prepare.nnunet_preparation)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from smg.errors import SmgError
-from smg.prepare import nnunet
-from smg.prepare.cache import Prepared, cache_folder, key_of, open_entry, write_entry
+from smg.prepare import nnunet_preparation
+from smg.prepare.cache import Prepared, cache_folder, entry_about, key_of, open_entry, write_entry
+from smg.prepare.encrypted import encrypted_path, open_encrypted, write_encrypted
 from smg.prepare.grid import Grid
-from smg.prepare.options import Preparation
+from smg.prepare.prepare_options import Preparation
 from smg.sites.check import Examined, doubled, examine, on_all_cores
 from smg.sites.formats import Array
 from smg.sites.site import Fault, Site, Subject
+from smg.sites.size_limit import scan_limit
 from smg.sites.volume import Volume
+from smg.vault.vault import Vault
 
 FAR = 2.0  # factor between a scan's pixels and the spacing from which on the user gets a note
+GROWTH = 4  # a scan may take this many times the limit of its file when it is prepared, in single precision
 ROUNDING = 1e-6  # of the largest value: a bound on the rounding error of a resized slice
+
+
+@dataclass(frozen=True)
+class PreparedSite:
+    """The subjects of a site as they were prepared, to be passed on: reading and hashing a scan again takes long."""
+
+    subjects: Sequence[Prepared]
+    options: Preparation
 
 
 class Unusable(SmgError):
@@ -33,11 +46,12 @@ def prepare_site(
     cache: Path | None = None,
     limit: int | None = None,
     progress: Callable[[str], None] | None = None,
+    vault: Vault | None = None,
 ) -> list[Prepared]:
     """Return every subject of the site as memory-mapped slices, from the cache where nothing has changed.
 
     A site with faults is refused; with `leave_out`, its subjects with faults are left out instead. `progress` is called
-    with the site's name after each subject.
+    with the site's name after each subject. With the vault of an encrypted model, entries of the cache are encrypted.
     """
     _check_channels(site, options)
     folder = cache or cache_folder()
@@ -45,18 +59,18 @@ def prepare_site(
 
     def prepare(subject: Subject) -> Prepared | list[Fault]:
         try:
-            path = folder / f"{key_of(subject, stored)}.safetensors"
+            path = _entry(folder, key_of(subject, stored), vault)
         except OSError as error:
             return [Fault(site.name, subject.case, str(error.filename), error.strerror or str(error))]
-        if (ready := open_entry(path, subject)) is not None:
+        if (ready := _open(path, subject, vault)) is not None:
             return ready
         found = examine(subject, options.labels, limit, site.label_values)
         if not found.faults:
             try:
-                _make(path, subject, found, options)
+                _make(path, subject, found, options, vault)
             except Unusable as error:
                 return [Fault(site.name, subject.case, str(subject.image), str(error))]
-        return found.faults or open_entry(path, subject) or [_vanished(subject, path)]
+        return found.faults or _open(path, subject, vault) or [_vanished(subject, path)]
 
     prepared: list[Prepared] = []
     faults = list(site.faults)
@@ -71,6 +85,21 @@ def prepare_site(
     faulty = {fault.subject for fault in twins}
     _refuse(site, faults + twins, leave_out)
     return [p for p in prepared if p.subject.case not in faulty]
+
+
+def prepared_once(
+    ready: PreparedSite | None,
+    site: Site,
+    options: Preparation,
+    leave_out: bool = False,
+    progress: Callable[[str], None] | None = None,
+    vault: Vault | None = None,
+) -> list[Prepared]:
+    """Return the site's subjects from `ready` if they were prepared with equal options; prepare them if not."""
+    if ready is None or ready.options.stored() != options.stored():
+        return prepare_site(site, options, leave_out, progress=progress, vault=vault)
+    cases = {subject.case for subject in site.subjects}
+    return [p for p in ready.subjects if p.subject.case in cases]
 
 
 def _check_channels(site: Site, options: Preparation) -> None:
@@ -115,9 +144,16 @@ def prepare_scan(channels: Sequence[Volume], options: Preparation) -> tuple[Arra
     Each channel is cut to the field and then normalised on its own, so that what the network sees has zero mean.
     """
     if options.nnunet is not None:
-        return nnunet.prepare_scan(channels, options)
+        return nnunet_preparation.prepare_scan(channels, options)
     shape = channels[0].array.shape
     grid = Grid((shape[0], shape[1], shape[2]), channels[0].affine, options.size, options.spacing, options.field)
+    size, limit = 4 * grid.axial_shape[0] * math.prod(grid.whole) * len(channels), GROWTH * scan_limit()
+    if size > limit:
+        raise Unusable(
+            f"its {grid.axial_shape[0]} slices would take {size / 2**30:.1f} GiB when prepared, over "
+            f"{limit / 2**30:.0f} GiB; crop the scan, set a smaller preparation.size or a coarser spacing, "
+            "or allow it with --limit"
+        )
     prepared = []
     for volume in channels:
         array = volume.array
@@ -143,7 +179,15 @@ def normalise(values: Array) -> None:
         values[:] = 0
 
 
-def _make(path: Path, subject: Subject, found: Examined, options: Preparation) -> None:
+def _entry(folder: Path, key: str, vault: Vault | None) -> Path:
+    return encrypted_path(vault, folder, key) if vault else folder / f"{key}.safetensors"
+
+
+def _open(path: Path, subject: Subject, vault: Vault | None) -> Prepared | None:
+    return open_encrypted(path, subject, vault) if vault else open_entry(path, subject)
+
+
+def _make(path: Path, subject: Subject, found: Examined, options: Preparation, vault: Vault | None) -> None:
     """Prepare an examined subject and write its cache entry."""
     assert found.images  # a subject without images has faults
     assert found.classes is not None
@@ -151,7 +195,11 @@ def _make(path: Path, subject: Subject, found: Examined, options: Preparation) -
     labels, needed = grid.classes(found.classes), grid.field_of(found.classes)
     try:
         more = found.content, found.turned, needed, found.values, found.shape
-        write_entry(path, subject, images, labels, grid, *more)
+        if vault:
+            about = entry_about(images, labels, grid, *more)
+            write_encrypted(path, subject, {"images": images, "labels": labels}, about, vault)
+        else:
+            write_entry(path, subject, images, labels, grid, *more)
     except OSError as error:
         raise SmgError(
             f"{path.parent}: prepared scans cannot be written there: {error.strerror}; set SMG_CACHE to another folder"
