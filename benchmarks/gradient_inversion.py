@@ -1,15 +1,26 @@
-"""What an attacker recovers of a slice from a hospital's answer, with each protection: gradient inversion on phantoms.
+"""What an attacker learns of a hospital's slices from one of its answers, with each protection, on phantoms.
 
     python benchmarks/gradient_inversion.py
-    python benchmarks/gradient_inversion.py --steps 400 --json
+    python benchmarks/gradient_inversion.py --sizes 16 32 64 --rows 1 3 5 --steps 4800 --starts 4 --json
 
-The attacker knows Θ, the network, the loss and the masks of the slices, which is more than an incoming hospital has. It
-looks for images x whose gradient has the direction of the answer g (Geiping et al., 2020):
+Answers are those of `smg.federation.hospital` with its own limits, noise and masks. The attacker knows Θ, the network,
+the loss, the number of rows and the masks of the slices, which is more than an incoming hospital has. Two attacks:
+
+Inversion (Geiping et al., 2020) looks for images x whose gradient has the direction of the answer g,
 
     x* = argmin  1 - cos(∇L(x), g) + w TV(x)
 
-by Adam, from the best of several starts. What it recovers is the correlation between x* and the true slice, of the best
-pairing for several slices. For scale: an image of noise, and another patient's slice, which shares the anatomy.
+by signed gradients under Adam with a falling rate, from several random starts, of which the one with the least 1 - cos
+counts. `image` is the correlation of x* with the true slices, of the best pairing. For scale: noise has about 0,
+another patient's slice of the same place about 0.75. An attacker who begins with such a slice gains by as much as the
+row `plain, from another patient` is above that.
+
+Recognition asks less: which of 30 candidate slices with their masks, the true ones among them, are in the answer?
+Candidates are ranked by the cosine of their own gradient with g. `found` is the share of true slices among the first
+ones, as many as the answer has rows, and `chance` what guessing finds; a mean over 100 answers where noise is drawn.
+
+Every setting favours the attacker: no augmentation, first weights, and the network of those tried from which inversion
+recovers most (width 16, depth 1).
 """
 
 from __future__ import annotations
@@ -18,6 +29,7 @@ import argparse
 import itertools
 import json
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,85 +37,199 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from smg.federation.masks import SCALE, Masks
+from smg.federation.hospital import Hospital, terms_of
+from smg.federation.limits import Limits
+from smg.federation.messages import Ask, Query
+from smg.federation.privacy import Noise
+from smg.federation.secure_sums import SCALE, Masks
+from smg.federation.transport import Refused
+from smg.gradients.oracle import Oracle
 from smg.networks import build_network
-from smg.networks.config import NetworkConfig
 from smg.networks.loss import Outputs, dice_ce
+from smg.networks.network_config import NetworkConfig
 from smg.phantom.phantom import write_phantom_sites
-from smg.prepare.options import Preparation
-from smg.prepare.site import prepare_site
+from smg.prepare.augment import Augmentation
+from smg.prepare.prepare_options import Preparation
+from smg.prepare.prepared_site import prepare_site
 from smg.prepare.slices import Slices
 from smg.sites.site import Site
 
 WEIGHT = 1e-2  # of the total variation
-PREPARATION = Preparation(size=16)
+NETWORK = NetworkConfig(width=16, depth=1)
+NOISE = (0.1, 0.5, 1.0, 4.0)  # multipliers
+PATIENTS, PEERS = 6, 3
+OFFSETS = (0, 2, -2, 1, -1)  # of slices from a patient's middle one
+LEAST = 3  # rows, in the setting of that name
+ANSWERS = 100  # drawn, where noise or masks differ between answers
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """One setting's result."""
+    """One setting's result; None where there was no answer to attack."""
 
     setting: str
+    size: int
     rows: int
-    correlation: float
+    matched: float | None  # 1 - cos of the attack's best gradient
+    image: float | None  # correlation of its images with the true ones
+    found: float | None  # share of the true slices that are recognised
+    chance: float | None  # the same by guessing
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Phantom slices of one size: patients' middle slices, the first patient's being those of the attacked hospital."""
+
+    slices: list[Slices]  # of each patient
+    network: nn.Module
+
+    def rows(self, patient: int, count: int) -> list[int]:
+        """Return the indices of slices around a patient's middle one."""
+        return [len(self.slices[patient]) // 2 + offset for offset in OFFSETS[:count]]
+
+    def images(self, patient: int, count: int) -> tuple[Tensor, Tensor]:
+        """Return these slices and their masks."""
+        samples = self.slices[patient].gather(self.rows(patient, count))
+        return samples.images.clone(), samples.labels.long()
+
+    def answer(self, patient: int, count: int, limits: Limits | None = None, masks: Masks | None = None) -> Tensor:
+        """Return the answer of a hospital whose slices are one patient's, as the incoming hospital gets it."""
+        limits = limits or Limits()
+        noise = Noise(limits.clip, limits.noise, limits.delta) if limits.clip and limits.noise else None
+        terms = terms_of(NETWORK, self.slices[0].options, Augmentation(), "dice+ce", 0, "float32")
+        oracle = Oracle(self.network)
+        hospital = Hospital("A", self.slices[patient], oracle, terms, limits=limits, noise=noise, masks=masks)
+        rows = tuple((index, place) for place, index in enumerate(self.rows(patient, count)))
+        ask = Ask((0, 1, 0), False, (oracle.theta.clone(),), (Query(0, rows),), None if masks is None else 0)
+        sums = hospital.gradients(ask.message()).tensors["gradient.0"]
+        return sums if masks is None else sums[:-1]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A protection: what an incoming hospital gets, drawn again at each call."""
+
+    name: str
+    answer: Callable[[], Tensor]
+    hospitals: int = 1  # whose rows are in the answer
+    is_random: bool = False
+    from_other: bool = False  # inversion starts from another patient's slice, which is near already
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=800, help="steps of the attack")
-    parser.add_argument("--starts", type=int, default=1, help="random starts of the attack")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[16], help="pixels a side")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 3, 5], help="slices of an answer, up to 5")
+    parser.add_argument("--steps", type=int, default=1500, help="steps of the inversion from each start; 0 for none")
+    parser.add_argument("--starts", type=int, default=1, help="random starts")
+    parser.add_argument("--only", default="", help="settings whose name begins so, such as plain")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON, last")
     words = parser.parse_args()
-    figures = attack_all(words.steps, words.starts)
+    print(f"{'answer':<46} {'pixels':>6} {'rows':>4} {'1 - cos':>8} {'image':>6} {'found':>6} {'chance':>6}")
+    figures = []
+    for size in words.sizes:
+        scene = scene_of(size)
+        for rows in words.rows:
+            for one in attack_all(scene, size, rows, words.steps, words.starts, words.only):
+                figures.append(one)
+                shares = " ".join("     -" if v is None else f"{100 * v:>4.0f} %" for v in (one.found, one.chance))
+                numbers = f"{_number(one.matched, 8)} {_number(one.image, 6)}"
+                print(f"{one.setting:<46} {size:>6} {rows:>4} {numbers} {shares}", flush=True)
     if words.json:
         print(json.dumps([asdict(one) for one in figures]))
-        return
-    print(f"{'answer':<52} {'rows':>4} {'correlation':>12}")
-    for one in figures:
-        print(f"{one.setting:<52} {one.rows:>4} {one.correlation:>12.2f}")
 
 
-def attack_all(steps: int, starts: int) -> list[Recovered]:
-    """Attack an answer under each setting."""
-    images, labels, other = phantom_slices()
-    network = build_network(NetworkConfig(width=16, depth=1), 0)
-    figures = [
-        Recovered("for scale: noise", 1, abs(_correlation(_noise(images[:1]), images[:1]))),
-        Recovered("for scale: another patient's slice", 1, _correlation(other[:1], images[:1])),
+def attack_all(scene: Scene, size: int, rows: int, steps: int, starts: int = 1, only: str = "") -> Iterator[Recovered]:
+    """Attack an answer of so many rows under each setting; steps: of the inversion, 0 for recognition alone."""
+    true, labels = scene.images(0, rows)
+    other = scene.images(1, rows)[0]
+    yield Recovered("for scale: noise", size, rows, None, correlation(_noise(true, 11), true), None, None)
+    yield Recovered("for scale: another patient", size, rows, None, correlation(other, true), None, None)
+    candidates = candidate_gradients(scene)
+    for setting in settings(scene, rows):
+        if not setting.name.startswith(only):
+            continue
+        try:
+            drawn = [setting.answer() for _ in range(ANSWERS if setting.is_random else 1)]
+        except Refused:
+            yield Recovered(f"{setting.name}: refused", size, rows, None, None, None, None)
+            continue
+        matched = image = None
+        if steps:
+            begun = [other] if setting.from_other else [_noise(true, seed) for seed in range(starts)]
+            found, matched = invert(scene.network, drawn[0], labels, begun, steps, 0.02 if setting.from_other else 0.1)
+            image = correlation(found, true)
+        first = rows * setting.hospitals
+        share = sum(recognised(candidates, one, rows, first) for one in drawn) / len(drawn)
+        yield Recovered(setting.name, size, rows, matched, image, share, first / len(candidates))
+
+
+def settings(scene: Scene, rows: int) -> list[Setting]:
+    """Return the protections, with the answers of the real hospital under each."""
+    clip = float(scene.answer(0, 1).norm())
+    made = [
+        Setting("plain", lambda: scene.answer(0, rows)),
+        Setting("plain, from another patient", lambda: scene.answer(0, rows), from_other=True),
+        Setting(f"least_rows {LEAST}", lambda: scene.answer(0, rows, Limits(least_rows=LEAST))),
     ]
-    for rows in (1, 4):
-        own, masks = images[:rows], labels[:rows]
-        plain = gradient(network, own, masks).detach() * rows
-        answers = {"plain gradient": plain}
-        for multiplier in (0.1, 1.0):
-            answers[f"clipped to its norm, noise {multiplier:g}"] = _noisy(network, own, masks, multiplier)
-        answers["masked, as one hospital sends it"] = _masked(plain)
-        if rows == 1:  # two hospitals with a row each: what is left of it in their sum
-            answers["masked, the sum over two hospitals"] = gradient(network, images[:2], labels[:2]).detach() * 2
-        for name, answer in answers.items():
-            found = invert(network, answer, masks, own.shape, steps, starts)
-            figures.append(Recovered(name, rows, _correlation(found, own)))
-    return figures
+    for multiplier in NOISE:
+        limits = Limits(clip=clip, noise=multiplier)
+        one, round_ = (Noise(clip, multiplier).epsilon(count) for count in (1, 200))
+        name = f"noise {multiplier:g} (ε {one:.2g}, of 200 answers {round_:.2g})"
+        made.append(Setting(name, lambda limits=limits: scene.answer(0, rows, limits), is_random=True))  # type: ignore[misc]
+    return [
+        *made,
+        Setting(f"secure sum of {PEERS}: one message", lambda: _message(scene, rows), is_random=True),
+        Setting(
+            f"secure sum of {PEERS}: the sum",
+            lambda: torch.stack([scene.answer(n, rows) for n in range(PEERS)]).sum(dim=0),
+            hospitals=PEERS,
+        ),
+    ]
 
 
-def invert(network: nn.Module, answer: Tensor, labels: Tensor, shape: torch.Size, steps: int, starts: int) -> Tensor:
-    """Return the images whose gradient is most like an answer."""
-    best, lowest = torch.zeros(shape), float("inf")
-    for start in range(starts):
-        images = torch.randn(shape, generator=torch.Generator().manual_seed(start)).requires_grad_()
-        optimiser = torch.optim.Adam([images], lr=0.1)
-        schedule = torch.optim.lr_scheduler.MultiStepLR(optimiser, [steps // 2, 3 * steps // 4, 7 * steps // 8], 0.2)
+def _message(scene: Scene, rows: int) -> Tensor:
+    """Return the first hospital's message of a secure sum, under masks with fresh keys."""
+    masks = {str(n): Masks() for n in range(PEERS)}
+    masks["0"].agree("0", {name: one.public for name, one in masks.items()})
+    return (scene.answer(0, rows, masks=masks["0"]).double() / SCALE).float()
+
+
+def invert(
+    network: nn.Module, answer: Tensor, labels: Tensor, starts: Sequence[Tensor], steps: int, rate: float
+) -> tuple[Tensor, float]:
+    """Return the images whose gradient is most like an answer, and 1 - cos of the two."""
+    best, lowest = starts[0], float("inf")
+    for start in starts:
+        images = start.clone().requires_grad_()
+        optimiser = torch.optim.Adam([images], lr=rate)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
         for _ in range(steps):
             optimiser.zero_grad()
-            ours = gradient(network, images, labels, differentiable=True)
-            apart = 1 - torch.cosine_similarity(ours, answer, dim=0)
-            total = apart + WEIGHT * _variation(images)
-            total.backward()
+            apart = 1 - torch.cosine_similarity(gradient(network, images, labels, True), answer, dim=0)
+            (apart + WEIGHT * _variation(images)).backward()
+            assert images.grad is not None
+            images.grad.sign_()
             optimiser.step()
             schedule.step()
-        if total.item() < lowest:
-            best, lowest = images.detach(), total.item()
-    return best
+        if apart.item() < lowest:
+            best, lowest = images.detach(), apart.item()
+    return best, lowest
+
+
+def candidate_gradients(scene: Scene) -> list[Tensor]:
+    """Return the gradient of each candidate slice, those of the attacked hospital first."""
+    found = []
+    for patient in range(PATIENTS):
+        images, labels = scene.images(patient, len(OFFSETS))
+        found += [gradient(scene.network, images[n : n + 1], labels[n : n + 1]).detach() for n in range(len(images))]
+    return found
+
+
+def recognised(candidates: Sequence[Tensor], answer: Tensor, rows: int, first: int) -> float:
+    """Return the share of the true slices, `rows` of them, among the first candidates by likeness to an answer."""
+    likeness = torch.stack([torch.cosine_similarity(one, answer, dim=0) for one in candidates])
+    return float((likeness.argsort(descending=True)[:first] < rows).sum()) / rows
 
 
 def gradient(network: nn.Module, images: Tensor, labels: Tensor, differentiable: bool = False) -> Tensor:
@@ -115,49 +241,36 @@ def gradient(network: nn.Module, images: Tensor, labels: Tensor, differentiable:
     return torch.cat([one.flatten() for one in found])
 
 
-def phantom_slices() -> tuple[Tensor, Tensor, Tensor]:
-    """Return four slices of a phantom hospital with their masks, and slices of another of its patients."""
+def scene_of(size: int) -> Scene:
+    """Return phantom patients of one hospital as slices of a size, and a network of first weights."""
+    options = Preparation(size=size)
     with tempfile.TemporaryDirectory() as folder:
-        write_phantom_sites(Path(folder) / "sites", 0, letters=("A",), subjects=2)
-        first, second = prepare_site(Site.find(Path(folder) / "sites" / "A"), PREPARATION, cache=Path(folder))[:2]
-        own, other = (Slices([one], PREPARATION) for one in (first, second))
-        middle = [len(own) // 2 + n for n in (-2, -1, 0, 1)]
-        samples = own.gather(middle)
-        return samples.images.clone(), samples.labels.long(), other.gather([len(other) // 2]).images.clone()
+        write_phantom_sites(Path(folder) / "sites", 0, letters=("A",), subjects=PATIENTS)
+        prepared = prepare_site(Site.find(Path(folder) / "sites" / "A"), options, cache=Path(folder))
+        return Scene([Slices([one], options) for one in prepared], build_network(NETWORK, 0))
 
 
-def _noisy(network: nn.Module, images: Tensor, labels: Tensor, multiplier: float) -> Tensor:
-    """Return the sum of clipped gradients with noise: each is clipped to the median of their norms."""
-    each = [gradient(network, images[n : n + 1], labels[n : n + 1]).detach() for n in range(len(images))]
-    clip = torch.stack([one.norm() for one in each]).median()
-    total = torch.stack([one * (clip / one.norm().clamp_min(clip)) for one in each]).sum(dim=0)
-    return total + multiplier * clip * torch.randn(len(total), generator=torch.Generator().manual_seed(7))
+def correlation(found: Tensor, true: Tensor) -> float:
+    """Return the mean correlation of images, of the best pairing."""
+    pairings = itertools.permutations(range(len(found)))
+    each = [[_one(a, b) for b in true] for a in found]
+    return max(sum(each[i][n] for n, i in enumerate(order)) / len(true) for order in pairings)
 
 
-def _masked(values: Tensor) -> Tensor:
-    """Return what one of two hospitals sends in a secure sum."""
-    pair = {"one": Masks(), "two": Masks()}
-    keys = {name: one.public for name, one in pair.items()}
-    pair["one"].agree("one", keys)
-    return (pair["one"].masked(values, 0, 0).double() / SCALE).float()
+def _one(a: Tensor, b: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])
 
 
 def _variation(images: Tensor) -> Tensor:
     return images.diff(dim=-1).abs().mean() + images.diff(dim=-2).abs().mean()
 
 
-def _noise(like: Tensor) -> Tensor:
-    return torch.randn(like.shape, generator=torch.Generator().manual_seed(11))
+def _noise(like: Tensor, seed: int) -> Tensor:
+    return torch.randn(like.shape, generator=torch.Generator().manual_seed(seed))
 
 
-def _correlation(found: Tensor, true: Tensor) -> float:
-    """Return the mean correlation of images, of the best pairing."""
-    pairings = itertools.permutations(range(len(found)))
-    return max(sum(_one(found[i], true[n]) for n, i in enumerate(order)) / len(true) for order in pairings)
-
-
-def _one(a: Tensor, b: Tensor) -> float:
-    return float(torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1])
+def _number(value: float | None, places: int) -> str:
+    return f"{'-' if value is None else format(value, '.2f'):>{places}}"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from itertools import count
 from threading import Event, Lock, Thread
 
 from smg.errors import SmgError
-from smg.federation.job import connected, session, status, submit
+from smg.federation.flare_job import connected, session, status, submit
 from smg.federation.kit import Kit
 from smg.federation.local_socket import LEARNER, Frames, listen
 from smg.federation.transport import Absent, Traffic

@@ -17,17 +17,17 @@ import smg
 from smg.errors import SmgError
 from smg.federation.desk import Desk, Handler
 from smg.federation.limits import Audit, Gate, Limits
-from smg.federation.masks import Masks
 from smg.federation.messages import Ask, Holding, Message, Query, Sums, Terms
 from smg.federation.privacy import Noise
+from smg.federation.secure_sums import Masks
 from smg.federation.transport import Refused
 from smg.gradients.oracle import Oracle
 from smg.methods.der import distance
-from smg.networks.config import NetworkConfig
 from smg.networks.loss import Loss
+from smg.networks.network_config import NetworkConfig
 from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Batch, Iteration
-from smg.prepare.options import Preparation
+from smg.prepare.prepare_options import Preparation
 from smg.prepare.slices import Slices
 from smg.prepare.windows import Sides
 
@@ -71,7 +71,7 @@ class Hospital:
         if differing := self.terms.differences(asked):
             here, there = vars(self.terms), vars(asked)
             what = ", ".join(f"{name} {there[name]}, here {here[name]}" for name in differing)
-            raise Refused(f"hospital {self.site}: computes otherwise than the incoming one ({what}); make them equal")
+            raise Refused(f"hospital {self.site}: its settings differ from the incoming ones ({what}); make them equal")
         key = self.masks.public if self.masks else ""
         return Holding(self.site, len(self.slices), self.exemplars, self.terms, self.limits.least_rows, key).message()
 
@@ -145,7 +145,7 @@ class Hospital:
                     f"segmentation loss and {', '.join(LOSSES)}"
                 )
         if any(theta.shape != (length,) for theta in ask.thetas):
-            raise Refused(f"hospital {self.site}: its network has {length} weights, and other weights were sent")
+            raise Refused(f"hospital {self.site}: its network has {length} weights; send as many")
 
 
 def summed(oracle: Oracle, theta: Tensor, batch: Batch, loss: Loss | None = None) -> tuple[Tensor, Tensor]:

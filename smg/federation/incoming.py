@@ -9,11 +9,11 @@ from pathlib import Path
 
 from smg.errors import SmgError
 from smg.federation.carried import Carried
-from smg.federation.job import connected, session
+from smg.federation.flare_job import connected, session
 from smg.federation.kit import Kit
 from smg.federation.peers import Peers
 from smg.federation.roster import OnAbsent, Roster
-from smg.federation.versions import pseudonyms
+from smg.federation.round_exchange import pseudonyms
 
 FIRST = 60.0  # seconds in which this hospital's own service may connect
 

@@ -3,7 +3,7 @@
     OUT/relay/          for the operator of the relay
     OUT/NAME/           for hospital NAME
         federation.json     names of all hospitals, this one's name, the relay's address
-        limits.json         what this hospital allows of its own data; nobody outside reads it
+        limits.json         what this hospital allows of its own data; it stays here
         flare/              NVFLARE's startup kit: certificate, key, configuration
         lead/               the certificate by which this hospital starts a round
         secret              key of this hospital's pseudonyms
@@ -105,10 +105,10 @@ def provision(out: Path, hospitals: list[str], host: str = "localhost", port: in
     """Create and return the folders of the relay and of each hospital; give each to its participant only."""
     names = list(dict.fromkeys(hospitals))
     if len(names) < 2 or len(names) != len(hospitals):
-        raise Misuse("a federation needs two hospitals or more, each with a name of its own")
+        raise Misuse("too few hospitals, or two of one name; give --hospital NAME for each of two or more")
     for name in names:
         if not NAME.fullmatch(name) or name == RELAY:
-            raise Misuse(f"{name}: a hospital's name has up to 31 letters, digits, - and _, and begins with a letter")
+            raise Misuse(f"--hospital {name}: not a name; give up to 31 letters, digits, - and _, with a letter first")
     if out.exists() and any(out.iterdir()):
         raise SmgError(f"{out}: is not empty; give a new folder, since certificates are made once")
     made = _provisioned(out / ".nvflare", names, host, port)
@@ -151,7 +151,7 @@ def _provisioned(workspace: Path, names: list[str], host: str, port: int) -> Pat
 def settle(flare: Path) -> None:
     """Write NVFLARE's settings of a kit for its present folder.
 
-    Jobs may use only the classes of `CLASSES` and bring no code, whoever submits them. What NVFLARE stores and logs
+    Jobs may use only the classes of `CLASSES` and bring no code, no matter who submits. What NVFLARE stores and logs
     stays in the kit: no log travels to the relay. Only warnings are logged; Collab would log several lines a call.
     """
     local = flare / "local"

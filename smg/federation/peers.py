@@ -17,10 +17,10 @@ from smg.errors import Misuse, SmgError
 from smg.federation.cost import Cost, expected
 from smg.federation.messages import Message
 from smg.federation.roster import Roster
+from smg.federation.round_exchange import Rename, is_at_home, listing, outgoing, receive, same_model
 from smg.federation.service import terms_of_config
 from smg.federation.source import Federated
 from smg.federation.transport import Absent
-from smg.federation.versions import Rename, is_at_home, listing, outgoing, receive, same_model
 from smg.gradients.oracle import GradientSource, Oracle
 from smg.learner.config import LearnerConfig, spelled
 from smg.learner.elsewhere import Rows, Scores, Summary
@@ -28,6 +28,7 @@ from smg.learner.learner import Learner
 from smg.learner.store import Store
 
 NOT_FEDERATED = ("sga-direct",)
+ATTEMPTS, PAUSE = 4, 5.0  # to distribute a round, and seconds between them: a job that died is started again meanwhile
 EACH_GRADIENT = ("gem", "isgm")  # of a site, which a sum over sites would hide
 
 
@@ -55,6 +56,16 @@ class Peers:
                     receive(self.folder, theirs, self._fetched(name, entry["round"]))
             mine = listing(self.folder)
         self.hand_out(there)
+
+    def distribute(self) -> list[str]:
+        """Send the new round to the other hospitals, again to those that answered in it and are away for a moment."""
+        done = self.hand_out()
+        for _ in range(ATTEMPTS - 1):
+            if set(self._holders.values()) <= set(done):
+                break
+            self.roster._pause(PAUSE)
+            done = self.hand_out()
+        return done
 
     def hand_out(self, there: Mapping[str, Mapping[str, Any]] | None = None) -> list[str]:
         """Send each connected hospital the rounds that it lacks; return the hospitals that have all rounds."""
@@ -102,7 +113,9 @@ class Peers:
         holdings = self.roster.greet(self._holding(far), terms_of_config(config), model.current)
         for hospital, holding in holdings.items():
             if holding.site in self._holders:
-                raise SmgError(f"hospitals {self._holders[holding.site]} and {hospital} both hold {holding.site}")
+                raise SmgError(
+                    f"hospitals {self._holders[holding.site]} and {hospital} both hold {holding.site}; let one leave"
+                )
             self.rows[holding.site] = Rows(holding.rows, holding.exemplars)
             self._holders[holding.site] = hospital
         self._require_all(far)
@@ -115,7 +128,7 @@ class Peers:
         if method in EACH_GRADIENT:
             raise Misuse(f"method {method}: needs each site's gradient, so sums hide nothing; use sga, jm or c-meta")
         if len(keys) < 2:
-            raise Misuse("secure sums need two other hospitals or more: with one, the sum is its own gradient")
+            raise Misuse("--secure-sums: the sum of one other hospital hides nothing; leave it out")
         if self.roster.absent == "drop" or not all(rows.count for rows in self.rows.values()):
             raise Misuse("secure sums need every hospital's answer; use --absent hold, and exemplars at all of them")
         self.roster.ask_each(keys, Message("keys", {"keys": keys}))

@@ -20,11 +20,11 @@ from smg.federation.desk import Desk, Handler
 from smg.federation.hospital import Hospital, refuse_coupled_rows, terms_of
 from smg.federation.limits import Audit, Gate, Limits
 from smg.federation.local_socket import Frames, listen
-from smg.federation.masks import Masks
 from smg.federation.messages import Message, Terms
 from smg.federation.privacy import Noise
+from smg.federation.round_exchange import is_at_home, listing, outgoing, pseudonyms, receive
+from smg.federation.secure_sums import Masks
 from smg.federation.transport import NotGreeted, Refused
-from smg.federation.versions import is_at_home, listing, outgoing, pseudonyms, receive
 from smg.gradients.oracle import Oracle
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import NOWHERE, alias
@@ -36,8 +36,8 @@ from smg.networks import build_network
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
 from smg.prepare.slices import Slices
-from smg.replay.features import foreground_features, subject_moments
 from smg.replay.selection import least_likeness
+from smg.replay.subject_features import foreground_features, subject_moments
 from smg.sites.site import Site
 
 LEAST_SUBJECTS = 2  # smallest number of subjects in a sum of features; a sum over one would be that patient's
@@ -127,7 +127,7 @@ class Service:
         self._opened = self._open(int(message.facts["round"]))
         hospital = self._opened.hospital
         if hospital is None:
-            raise Refused(f"hospital {self.name}: holds no site of this model")
+            raise Refused(f"hospital {self.name}: holds no site of this model; let it learn one, or leave")
         return hospital.greet(message)
 
     def keys(self, message: Message) -> Message:
@@ -183,7 +183,7 @@ class Service:
     def _hospital(self) -> Hospital:
         here = self._current().hospital
         if here is None:
-            raise Refused(f"hospital {self.name}: holds no site of this model")
+            raise Refused(f"hospital {self.name}: holds no site of this model; let it learn one, or leave")
         return here
 
     def _open(self, upto: int) -> Opened:

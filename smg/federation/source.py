@@ -17,8 +17,8 @@ from torch import Tensor
 
 from smg.errors import SmgError
 from smg.federation.hospital import LOSSES, refuse_coupled_rows, summed
-from smg.federation.masks import opened
 from smg.federation.messages import Ask, Query, Sums
+from smg.federation.secure_sums import opened
 from smg.gradients.oracle import Answer, Asked, Oracle, Scale, Unanswered
 from smg.networks.loss import Loss, name_of
 from smg.prepare.augment import Augmentation
@@ -38,7 +38,7 @@ class Federated:
     owners: Sequence[str | None]
     ask: Callable[[dict[str, Ask]], dict[str, Future[Sums]]]
     dropped: Callable[[str, int], bool] = lambda _hospital, _iteration: False  # whose rows an iteration leaves out
-    secure: bool = False  # sum under masks (smg.federation.masks)
+    secure: bool = False  # sum under masks (smg.federation.secure_sums)
     answers: list[Answer] = field(default_factory=list)
     products: list[tuple[str, Tensor]] = field(default_factory=list)
     journeys: int = 0  # exchanges in this iteration

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -50,8 +51,9 @@ class Processes:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        left = psutil.wait_procs([psutil.Process(pid) for pid in self.seen if psutil.pid_exists(pid)], timeout=10)[1]
-        orphans = [p for p in left if str(self.folder) in " ".join(p.cmdline())]
+        orphans = [
+            one for one in psutil.wait_procs(_alive(self.seen), timeout=10)[1] if str(self.folder) in _words(one)
+        ]
         for process in orphans:
             process.kill()
         assert not orphans
@@ -91,7 +93,25 @@ class Processes:
         found = []
         for process in self.running.values():
             if process.poll() is None:
-                parent = psutil.Process(process.pid)
-                found += [parent, *parent.children(recursive=True)]
+                with suppress(psutil.NoSuchProcess):
+                    parent = psutil.Process(process.pid)
+                    found += [parent, *parent.children(recursive=True)]
         self.seen |= {one.pid for one in found}
         return found
+
+
+def _alive(pids: set[int]) -> list[psutil.Process]:
+    """Return the processes with these ids that still run."""
+    found = []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+    return found
+
+
+def _words(process: psutil.Process) -> str:
+    """Return a process's command line; nothing if it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load
 from torch import nn
 
 from smg.errors import SmgError
 from smg.federation.hospital import refuse_coupled_rows
 from smg.federation.limits import Audit, Limits
-from smg.federation.messages import Ask, Message, Query, Sums, Terms
+from smg.federation.messages import DTYPES, Ask, Message, Query, Sums, Terms
 from smg.federation.roster import Roster
 from smg.federation.transport import InProcess, Refused
 from smg.methods import METHODS
@@ -35,6 +36,24 @@ def test_messages_survive_the_way() -> None:
     assert back.losses[1] == theta[1]
     with pytest.raises(SmgError, match="not smg's"):
         Message.from_bytes(b"anything else")
+
+
+def test_every_kind_of_tensor_survives_as_in_a_file_of_safetensors() -> None:
+    kinds = {str(kind): torch.arange(6).reshape(2, 3).to(kind) for kind in DTYPES}
+    odd = {
+        "transposed": torch.randn(3, 5).T,
+        "one": torch.tensor(2.5),
+        "none": torch.zeros(0, 4),
+        "shared": kinds["torch.int8"],
+    }
+    data = Message("any", {"ε": [1, None]}, kinds | odd).to_bytes()
+    again = Message.from_bytes(data)
+    assert again.facts == {"ε": [1, None]}
+    for name, tensor in (kinds | odd).items():
+        assert again.tensors[name].dtype == tensor.dtype
+        assert again.tensors[name].shape == tensor.shape
+        assert torch.equal(again.tensors[name], tensor)
+    assert set(load(data)) == set(kinds | odd)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +105,7 @@ def test_rows_losses_and_weights_that_are_not_there() -> None:
     for question, why in (
         (asking(theta, (99, 0)), "a row that it does not have"),
         (asking(theta, (0, 0), loss="mine"), "does not know the loss"),
-        (asking(theta[:-1], (0, 0)), "other weights were sent"),
+        (asking(theta[:-1], (0, 0)), "weights; send as many"),
         (Message("run my code").to_bytes(), "no question of kind"),
         (b"GET / HTTP/1.1", "not smg's"),
     ):

@@ -9,15 +9,18 @@ from typing import Any
 import pytest
 import torch
 
+from smg.errors import SmgError
 from smg.federation.limits import Audit
 from smg.federation.peers import Peers
 from smg.federation.roster import Roster
+from smg.federation.round_exchange import pseudonyms
 from smg.federation.service import Service
 from smg.federation.transport import InProcess
-from smg.federation.versions import pseudonyms
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
+from smg.learner.verify import verify
 from smg.sites.site import Site
+from smg.vault.key import Key
 from tests.conftest import write_site
 
 NAMES = ("Amber", "Birch", "Cedar")
@@ -111,3 +114,26 @@ def test_records_that_left_name_nobody(tmp_path: Path) -> None:
     sent = b"".join(data for way in land.ways for _, _, data in way.traffic.messages)
     for word in (b".nii", b"/data/", str(tmp_path).encode(), b"Case"):
         assert word not in sent
+
+
+def test_a_hospital_whose_model_is_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers as any other if its key is at hand; without the key it says so, and no slice is readable."""
+    monkeypatch.setenv("SMG_KEY", "ab" * 32)
+    ends = []
+    for name, key in (("plain", None), ("encrypted", Key.from_text("ab" * 32))):
+        land = Land(tmp_path / name, "sga")
+        for hospital in NAMES[:2]:
+            Learner.create(land.folder / hospital / "model", land.config, encrypt=key)
+        for hospital in NAMES[:2]:
+            land.learn(hospital)
+        ends.append(flat(Learner(land.folder / "Birch" / "model")))
+        for hospital in NAMES[:2]:
+            own = Learner(land.folder / hospital / "model")
+            assert own.is_encrypted == (key is not None)
+            assert list(own.replay()) == [hospital]
+            assert not verify(land.folder / hospital / "model").faults
+    assert torch.equal(*ends)
+    assert not Learner(land.folder / "Cedar" / "model").is_encrypted  # a folder that a federation makes is not
+    monkeypatch.delenv("SMG_KEY")
+    with pytest.raises(SmgError, match=r"Amber/model: encrypted, and key \w+ is needed"):
+        land.learn("Cedar")

@@ -13,9 +13,9 @@ from smg.federation.limits import Limits
 from smg.federation.messages import Message
 from smg.federation.peers import Peers
 from smg.federation.roster import Roster
+from smg.federation.round_exchange import pseudonyms
 from smg.federation.service import Service
 from smg.federation.transport import Absent, InProcess, Refused
-from smg.federation.versions import pseudonyms
 from smg.gradients.oracle import Unanswered
 from smg.learner.learner import Learner
 from tests.federation.test_round import NAMES, Land, flat
@@ -56,6 +56,17 @@ def test_questions_that_get_lost_are_asked_again_and_change_nothing(tmp_path: Pa
         learner.learn(land.sites["Birch"], elsewhere=peers, unguarded=True)
         weights.append(flat(Learner(land.folder / "Birch" / "model")))
     assert weights[0].equal(weights[1])
+
+
+def test_a_round_reaches_a_hospital_that_is_away_for_a_moment_at_its_end(tmp_path: Path) -> None:
+    land = Land(tmp_path, "sga")
+    land.learn("Amber")
+    way = Moody({"Amber": land.services["Amber"]}, set(), "Birch")
+    learner, peers = second_round(land, way)
+    learner.learn(land.sites["Birch"], elsewhere=peers, unguarded=True)
+    way.lost = {way.asked + 1, way.asked + 3}  # the list of versions, then the round itself
+    assert peers.distribute() == ["Amber"]
+    assert Learner(tmp_path / "Amber" / "model").current == 2
 
 
 def test_a_hospital_that_stays_away_stops_the_round_at_a_checkpoint(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from smg.federation.roster import Roster
 from smg.federation.source import Federated
 from smg.federation.transport import InProcess
 from smg.gradients.oracle import Oracle
-from smg.networks.config import NetworkConfig
+from smg.networks.network_config import NetworkConfig
 from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Iteration
 from smg.prepare.slices import Slices

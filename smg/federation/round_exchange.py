@@ -19,13 +19,13 @@ from smg import trust
 from smg.errors import SmgError
 from smg.federation.messages import Message
 from smg.federation.transport import Refused
+from smg.json_records import Kind, parse_record
 from smg.learner.config import OPENED, LearnerConfig
 from smg.learner.history import History
 from smg.learner.records import FORMAT, ModelRecord, RoundEntry, RoundRecord, StartRecord
-from smg.learner.shared import stored_once, under_all_names
+from smg.learner.shared_tensors import stored_once, under_all_names
 from smg.learner.store import Store
 from smg.networks import build_network
-from smg.records import Kind, parse_record
 
 PLAIN = (
     "round", "parent", "site", "subjects", "config", "versions", "keeps_of_patients", "seconds", "curve", "log",

@@ -50,7 +50,7 @@ class Masks:
         if keys.get(own) != self.public:
             raise Refused("keys of another session were sent; greet the hospital again")
         if len(keys) < 2:
-            raise Refused("secure sums need two hospitals that answer: with one, the sum is its own gradient")
+            raise Refused("secure sums need two hospitals that answer; go on without --secure-sums")
         self._keys = {}
         for peer, public in sorted(keys.items()):
             if peer != own:

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from smg.errors import Misuse
-from smg.federation.masks import Masks, fixed, opened
 from smg.federation.messages import Message, Sums
 from smg.federation.peers import Peers
 from smg.federation.roster import Roster
+from smg.federation.round_exchange import pseudonyms
+from smg.federation.secure_sums import Masks, fixed, opened
 from smg.federation.source import Federated
 from smg.federation.transport import InProcess, Refused
-from smg.federation.versions import pseudonyms
 from smg.gradients.oracle import Oracle
 from smg.learner.learner import Learner
 from smg.methods import METHODS
