@@ -6,6 +6,7 @@
 | `publish` | copies a bench's numbers to `results/` |
 | `evidence` | writes the pages that follow from `results/` (with `claims` and `explanations`) |
 | `reproduce` | makes a published run again and compares every number |
+| `federation` | learns a stream over hospitals as separate processes, and with all data in one place |
 | `nnunet` | compares a run with nnU-Net at equal processor time |
 | `alignment_share`, `buffer`, `coarser`, `phantom_shift`, `spectra`, `spikes` | answer one question each |
 | `showcase` | makes the documentation's example report from phantoms |

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from experiments.mistakes import in_one_line
 from smg.gradients.oracle import Gradient
-from smg.learner.configure import configuration
+from smg.learner.config_layers import configuration
 from smg.learner.stream import Stream
 from smg.methods import register
 from smg.methods.sga import SGA

@@ -1,16 +1,9 @@
 """The paper's claims as numbers: each is the mean of comparisons, above zero in the paper, with an interval.
 
 A comparison is a difference of two methods' measures, paired over subjects and seeds, or a change along the sequence.
-A claim is one number: the mean of all its comparisons over the streams it is about, none left out, with a 95 %
-interval over patients and seeds (`smg.report.paired`). The claim
+What becomes of a claim is decided by the rule in `experiments.decide`.
 
-    holds              if low > 0
-    does not hold      if high < 0
-    is undecided       otherwise, and always with fewer than three seeds
-
-and is `smaller than in the paper` if the paper's value, whose own error is not known, lies above the interval.
-
-Three seeds say little about the variance between runs. It is similar in all methods with replay. So where only they are
+A few seeds say little about the variance between runs. It is similar in all methods with replay. So where only they are
 compared, their pooled variance counts as PRIOR more degrees of freedom beside the comparison's own n - 1 (as Smyth,
 2004, does for genes). With Y[m, j, k] the j-th measure of method m in seed k, and the residual after method and seed,
 
@@ -22,7 +15,6 @@ a number  Σ c[m, j] Y[m, j, k]  varies from seed to seed by  Σ over m of  c[m]
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,15 +23,13 @@ from pathlib import Path
 
 import numpy as np
 
-from smg.errors import SmgError
+from experiments.decide import Found
 from smg.evaluation.measures import MEASURES
 from smg.evaluation.metrics import COMPARED, METRICS
 from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
 from smg.report.runs import Run
-from smg.report.table import REFERENCE_METHODS
 
 STREAMS = ("A-first", "F-first")  # the paper's two
-SEEDS = 3  # with fewer there is no verdict
 Paper = dict[tuple[str, str, str, str], float]  # (stream, method, metric, measure)
 
 
@@ -67,17 +57,8 @@ class Level:
 
 
 def measure(name: str) -> Level:
-    """Return one of the paper's four measures; FM is over the whole held-out site (experiments.afterwards)."""
-
-    def unseen(run: Run, metric: str) -> Values:
-        path = run.folder / "unseen.json"
-        if not path.exists():
-            raise SmgError(f"{path}: not measured yet; run `python -m experiments.afterwards`")
-        rows = json.loads(path.read_text())
-        values = {row["subject"]: row["classes"][run.first_class][metric] for row in rows}
-        return {rows[0]["site"]: {case: value for case, value in values.items() if value is not None}}
-
-    return Level(name, unseen if name == "FM" else lambda run, metric: values_of(run, metric, name))
+    """Return one of the paper's four measures; FM is over all of the held-out site but its validation part."""
+    return Level(name, lambda run, metric: values_of(run, metric, name))
 
 
 def after(which: int, round: int) -> Level:
@@ -101,7 +82,7 @@ def change(which: int, start: int) -> Level:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method's level, minus a rival's if there is one; negated where less is better, or where a fall is claimed."""
+    """A method's level, minus that of another if there is one; negated where less is better or a fall is claimed."""
 
     method: str
     level: Level
@@ -153,6 +134,7 @@ class Claim:
     comparisons: list[Comparison]
     streams: tuple[str, ...] = STREAMS
     metrics: tuple[str, ...] = tuple(COMPARED)
+    is_papers: bool = True
 
 
 CL, DG = ("gem", "c-meta"), ("isgm", "g-meta")
@@ -196,36 +178,11 @@ def claims() -> Iterator[Claim]:
         for which, round, rival in product((0, -1), rounds, RIVALS)
     ]
     yield drawn("SGA and SGA(+c) stay above the others at every length", above)
-    yield Claim(
-        "Keeping every scan remembers better than joint minimisation (not the paper's)", over(["pooled"], ["jm"], "BM")
-    )
+    ceiling = "Keeping every scan remembers better than joint minimisation (not the paper's)"
+    yield Claim(ceiling, over(["pooled"], ["jm"], "BM"), is_papers=False)
 
 
 # --- what is found ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Found:
-    """The mean of some comparisons with its 95 % interval, and the paper's value for it."""
-
-    mean: float
-    low: float
-    high: float
-    papers: float | None
-    seeds: int
-
-    @property
-    def verdict(self) -> str:
-        """The verdict by the rule in the module's first lines."""
-        if self.seeds < SEEDS:
-            return f"{self.seeds} seed{'s' * (self.seeds > 1)} only"
-        found = "**holds**" if self.low > 0 else "**does not hold**" if self.high < 0 else "undecided"
-        smaller = self.papers is not None and self.papers > self.high
-        return f"{found}; smaller than in the paper" if smaller else found
-
-    def text(self, metric: str) -> str:
-        digits = 1 if metric == "dsc" else 2
-        return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
 
 
 Placed = tuple[str, Comparison]  # a comparison on a stream
@@ -239,17 +196,25 @@ def find(
     comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, paper: Paper, also: Sequence[str] = ()
 ) -> Found | None:
     """Return the comparisons' mean over the seeds they share; `also` names methods with replay beyond the paper's."""
-    here = {stream: [run for run in runs if stream_of(run) == stream] for stream in STREAMS}
-    by_seed = [one.by_seed(here[stream], metric) for stream, one in comparisons]
-    seeds = sorted(set.intersection(*(set(values) for values in by_seed))) if by_seed else []
+    seeds, numbers, noise = by_seeds(comparisons, runs, metric, also)
     if not seeds:
         return None
-    noise = common_noise(comparisons, here, metric, (*REPLAY, *also)) if len(seeds) > 1 else None
-    numbers = [[values[seed] for values in by_seed] for seed in seeds]
-    one = interval(numbers, METRICS[metric].scale, noise=noise, streams=[stream for stream, _ in comparisons])
+    one = interval(numbers, METRICS[metric].scale, noise, [stream for stream, _ in comparisons])
     papers = [c.papers(paper, stream, metric) for stream, c in comparisons]
     known = [value for value in papers if value is not None]
-    return Found(*one, sum(known) / len(known) if len(known) == len(papers) else None, len(seeds)) if one else None
+    theirs = sum(known) / len(known) if len(known) == len(papers) else None
+    return Found(one, theirs, len(seeds), metric) if one else None
+
+
+def by_seeds(
+    comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, also: Sequence[str] = ()
+) -> tuple[list[int], list[list[Values]], float | None]:
+    """Return the seeds that the comparisons share, the values of each, and the common noise if it is known."""
+    here = {stream: [run for run in runs if stream_of(run) == stream] for stream in STREAMS}
+    found = [one.by_seed(here[stream], metric) for stream, one in comparisons]
+    seeds = sorted(set.intersection(*(set(values) for values in found))) if found else []
+    noise = common_noise(comparisons, here, metric, (*REPLAY, *also)) if len(seeds) > 1 else None
+    return seeds, [[values[seed] for values in found] for seed in seeds], noise
 
 
 def common_noise(
@@ -279,74 +244,3 @@ def common_noise(
     r = y - y.mean(2, keepdims=True) - y.mean(0, keepdims=True) + y.mean((0, 2), keepdims=True)
     s = np.einsum("mjk,mik->ji", r, r) / ((y.shape[0] - 1) * (y.shape[2] - 1))
     return float(np.einsum("mj,ji,mi->", c, s, c))
-
-
-# --- as text ----------------------------------------------------------------------------------------------------------
-
-
-def summary(runs: Sequence[Run], paper: Paper, metric: str) -> str:
-    """Return a table with one line for each claim."""
-    lines = ["| the paper says | A-first | F-first | both | the paper's | |", "|---|---:|---:|---:|---:|---|"]
-    for claim in claims():
-        if metric in claim.metrics:
-            each = [find(placed(claim, stream), runs, metric, paper) for stream in STREAMS]
-            both = find(placed(claim, *STREAMS), runs, metric, paper)
-            numbers = [one.text(metric) if one else "" for one in (*each, both if len(claim.streams) > 1 else None)]
-            judged = both.verdict if both else "not run yet"
-            lines.append(f"| {claim.says} | {' | '.join(numbers)} | {_papers(both, metric)} | {judged} |")
-    return "\n".join(lines)
-
-
-def beyond(runs: Sequence[Run], more: Sequence[Run]) -> str:
-    """Return a table with a line for each method of `more`: its lead over SGA(+c)."""
-    heads = [(name, stream) for name in ("BM", "FM") for stream in STREAMS]
-    lines = [
-        "| | seeds | " + " | ".join(f"{name}, {stream}" for name, stream in heads) + " | |",
-        "|---|---|---:|---:|---:|---:|---|",
-    ]
-    apart = (*REFERENCE_METHODS, "finetune")
-    for method in dict.fromkeys(run.name for run in more if run.results.method not in apart):
-        ours = [*runs, *(run for run in more if run.name == method)]
-        found = [
-            find([(stream, Comparison(method, measure(name), "sga+c"))], ours, "dsc", {}, (method,))
-            for name, stream in heads
-        ]
-        seeds = min(one.seeds if one else 0 for one in found)
-        better = seeds >= SEEDS and all(one and one.low > 0 for one in found)
-        numbers = " | ".join(one.text("dsc") if one else "" for one in found)
-        lines.append(f"| {method} | {seeds} | {numbers} | {'**better**' * better} |")
-    return "\n".join(lines)
-
-
-def _papers(found: Found | None, metric: str) -> str:
-    return "" if found is None or found.papers is None else f"{found.papers:+.{1 if metric == 'dsc' else 2}f}"
-
-
-def details(runs: Sequence[Run], paper: Paper) -> str:
-    """Return the page of every comparison, each listed once."""
-    parts = [
-        "# Every comparison behind the claims",
-        "Mean [95 % interval] and the paper's value. Distances are negated, so that above zero is better. Bold: the "
-        "interval excludes zero. If nothing differed, up to one in forty would be bold by chance on either side.",
-    ]
-    for metric, entry in COMPARED.items():
-        lines = [
-            f"## {entry.head}",
-            "",
-            "| | A-first | the paper's | F-first | the paper's | seeds |",
-            "|---|---:|---:|---:|---:|---|",
-        ]
-        every = {one.what: (claim, one) for claim in claims() if metric in claim.metrics for one in claim.comparisons}
-        for what, (claim, one) in every.items():
-            found = [find([(s, one)] if s in claim.streams else [], runs, metric, paper) for s in STREAMS]
-            cells = [f"{_bold(f, metric)} | {_papers(f, metric)}" for f in found]
-            lines.append(f"| {what} | {' | '.join(cells)} | {min(f.seeds for f in found if f) if any(found) else 0} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-def _bold(found: Found | None, metric: str) -> str:
-    if found is None:
-        return ""
-    sure = found.seeds >= SEEDS and (found.low > 0 or found.high < 0)
-    return f"**{found.text(metric)}**" if sure else found.text(metric)

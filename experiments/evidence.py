@@ -1,6 +1,6 @@
-"""Write the pages that follow from published runs: our table beside the paper's, and every claim with a verdict.
+"""Write the pages that follow from published runs: tables, claims with verdicts, the figure, the calculation of power.
 
-python -m experiments.evidence results            # writes READMEs, claims.md and the tables of REPRODUCIBILITY.md
+python -m experiments.evidence results            # writes READMEs, the tables of REPRODUCIBILITY.md, and the figure
 python -m experiments.evidence results --check    # only lists pages that are out of date; exit code 1 if any is
 """
 
@@ -13,11 +13,15 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from experiments.claims import Paper, beyond, details, read_paper, stream_of, summary
+from experiments import aims, baselines, claim_tables, claims, power, regime
+from experiments.claims import Paper, read_paper, stream_of
+from experiments.decide import SEEDS
 from experiments.explanations import MAIN, leads
+from experiments.figure import differences, drawing
 from experiments.guard import page as guard_page
 from experiments.mistakes import in_one_line
-from smg.bench.plan import read_plan
+from smg.bench.folder import planned_in
+from smg.bench.planned_runs import read_plan
 from smg.evaluation.measures import MEASURES
 from smg.evaluation.metrics import COMPARED
 from smg.learner.results import read_results
@@ -27,8 +31,9 @@ from smg.report.runs import Run, find_runs
 from smg.report.table import Cell, cells, columns, paper_tables
 from smg.settings_file import ready
 
+FIRST = "prostate-lite"  # the first comparison, whose record is results/first-stage.md
 RECOMMENDED, BASELINE = "prostate-recommended", "jm"
-SHOWN = (RECOMMENDED, "catalogue")  # benches whose tables are in REPRODUCIBILITY.md
+FIGURE = "docs/differences.svg"
 MADE = "<!-- {0}: made by experiments.evidence -->", "<!-- end of {0} -->"
 
 
@@ -79,11 +84,12 @@ def bench_page(bench: Path, paper: Paper) -> str:
     example = runs[-1].folder.relative_to(bench)
     source = bench.name if bench.name in ready() else f"experiments/{bench.name}.yaml"
     plan = source if source in ready() else str(Path(__file__).parent.parent / source)
-    planned = len(read_plan(plan).runs())
+    is_there = source in ready() or Path(plan).exists()
+    planned = len(read_plan(plan).runs() if is_there else planned_in(bench))
     torch = str(made["torch"])
     vectors = sorted({str(run.results.versions["cpu"]) for run in runs if "cpu" in run.results.versions})
     about = [
-        *([] if source in ready() else [asked_in(Path(plan))]),
+        *([asked_in(Path(plan))] if Path(plan).exists() else []),
         f"{'All' if count == planned else f'{count} of the'} {planned} runs of `smg bench {source} --data DIR "
         f"--threads {made['threads']}`, torch {', '.join([torch, *vectors])}, measured on the {part} parts.",
         "Mean ± standard deviation over seeds; the best mean of a column is bold if all rows have the same seeds.",
@@ -91,7 +97,7 @@ def bench_page(bench: Path, paper: Paper) -> str:
     differences = ""
     if bench.name in BESIDE:
         names, word = BESIDE[bench.name]
-        main = find_runs([bench.with_name(MAIN)])
+        main = find_runs([bench.with_name(FIRST)])
         seeds = {run.seed for run in runs}
         runs = [run.renamed(run.name + word) for run in main if run.name in names and run.seed in seeds] + runs
         reference = REFERENCE + word
@@ -100,13 +106,11 @@ def bench_page(bench: Path, paper: Paper) -> str:
         if chosen_by := [run for run in map(on_validation, runs) if run]:
             differences += f"The same runs on the validation parts:\n\n{beside_the_paper(chosen_by, {})}\n\n"
         about.append(f"{', '.join(f'`{name}{word}`' for name in names)} are prostate-lite's, of the same seeds.")
-    elif bench.name == MAIN:
+    elif bench.name in (FIRST, MAIN):
         about += [
             "The paper's own numbers, of six sites at 384 x 384, are in brackets.",
             "`pooled` and `per-site` are references, not ranked.",
-            "[claims.md](claims.md) has the paper's claims. There, FM is over all subjects of the held-out site, and "
-            "not only over its test part as here; and the intervals are narrower, since the variance is pooled over "
-            "the methods with replay.",
+            "[claims.md](claims.md) has every comparison behind the paper's claims.",
         ]
     if (written := bench / "differences.md").exists() and not differences:
         reference = written.read_text().partition(": minus ")[2].partition(",")[0]
@@ -118,7 +122,7 @@ def bench_page(bench: Path, paper: Paper) -> str:
 
 {wrapped(" ".join(about))}
 
-{beside_the_paper(runs, paper if bench.name == MAIN else {})}
+{beside_the_paper(runs, paper if bench.name in (FIRST, MAIN) else {})}
 
 {differences}{wrapped(FOLDERS)}
 
@@ -149,32 +153,82 @@ def pages(results: Path) -> dict[Path, str]:
     made = {
         bench.parent / "README.md": bench_page(bench.parent, paper) for bench in sorted(results.glob("*/bench.json"))
     }
-    runs = find_runs([results / MAIN])
-    made[results / MAIN / "claims.md"] = details(runs, paper)
     made[results / "guard.md"] = guard_page(results)
-    dsc, asd = (summary(runs, paper, metric) for metric in COMPARED)
-    head_asd = "The same by ASD, in mm, negated: above zero is better here, too"
-    folded = f"<details><summary>{head_asd}</summary>\n\n{asd}\n\n</details>"
-    first = results / "first-stage.md"
-    made[first] = placed_in(first.read_text(), "claims", f"{dsc}\n\n{folded}")
-    if (augmented := results / "prostate-lite-aug").exists():
-        more = [run.renamed(f"{run.name}, augmented") for run in find_runs([augmented])]
-        made[first] = placed_in(made[first], "beyond", beyond(runs, more))
-    made[first] = placed_in(made[first], "explanations", leads(results))
     page = results.parent / "REPRODUCIBILITY.md"
+    runs, recommended = ([] if not (results / n).is_dir() else find_runs([results / n]) for n in (MAIN, RECOMMENDED))
+    pilot = power.pilot_of(runs)
+    if runs:
+        made[results / MAIN / "claims.md"] = claim_tables.details(runs, paper)
+        if pilot:
+            made[results / MAIN / "power.md"] = power.page(pilot)
+        if differences(runs):
+            made[results.parent / FIGURE] = drawing(runs)
+    blocks = {
+        "short": in_short(results, runs, paper),
+        "figure": f"![differences to {BASELINE}]({FIGURE})" if results.parent / FIGURE in made else "",
+        "claims": under(CLAIMS, both_metrics(runs, paper) if runs else ""),
+        "power": under(POWER, wrapped(power.in_short(pilot)) if pilot else ""),
+        "regime": under(REGIME, regime.table(runs) if runs else ""),
+        "aims": under(AIMS, aims.table(results)),
+        RECOMMENDED: beside_the_paper(recommended, {}),
+        "explanations": under(EXPLANATIONS, leads(results)),
+        "baselines": under(BASELINES, baselines.table(results)),
+    }
     made[page] = page.read_text()
-    for name in SHOWN:
-        runs = find_runs([results / name])
-        table = f"{beside_the_paper(runs, {})}\n\n{to_markdown(paired_differences(runs, BASELINE), BASELINE).strip()}"
-        made[page] = placed_in(made[page], name, table if name == RECOMMENDED else beside_the_paper(runs, {}))
+    for name, text in blocks.items():
+        made[page] = placed_in(made[page], name, text)
     return made
+
+
+# What stands above a table of REPRODUCIBILITY.md; it is left out with a table that has no runs yet.
+CLAIMS = (
+    "`implied` is what the paper's table shows rather than its text. Every comparison is in "
+    "`results/prostate/claims.md`, the table of all methods in `results/prostate/README.md`."
+)
+POWER = "**How many seeds.** From the first four seeds:"
+REGIME = "**What it costs, and how far it is from the paper.** The scans are stored as 192 x 192 pixels of 8 bit."
+AIMS = "The aims, with their intervals: reached if the interval lies above the margin, missed if below it."
+EXPLANATIONS = (
+    "**What could hide the lead of SGA(+c)?** Its lead over joint minimisation with one thing changed, over both "
+    "streams, and how much that is more than as it is."
+)
+BASELINES = (
+    "**A fair baseline.** GEM's margin, and ISGM's inner rate and epsilon, tried on validation parts; bold is the best "
+    "mean of BM and FM."
+)
+
+
+def under(heading: str, table: str) -> str:
+    """Return a table below the text that introduces it; nothing if there is no table."""
+    return f"{wrapped(heading)}\n\n{table}" if table else ""
+
+
+def in_short(results: Path, runs: Sequence[Run], paper: Paper) -> str:
+    """Return the result in a few sentences: how much has been run, the claims, and the main comparison."""
+    if not runs:
+        return f"This comparison has not been run yet: `smg bench {MAIN} --data DIR --threads 1`."
+    planned, seeds = len(planned_in(results / MAIN)), sorted({run.seed for run in runs})
+    made = f"{'All' if len(runs) == planned else f'{len(runs)} of the'} {planned} runs are in, with {len(seeds)} seeds."
+    leads = [claims.find([(s, claims.Comparison("sga+c", claims.measure(name), BASELINE)) for s in claims.STREAMS],
+                         runs, "dsc", {}) for name in ("BM", "FM")]  # fmt: skip
+    said = [f"{one.text()} points of {name}" for name, one in zip(("BM", "FM"), leads, strict=True)
+            if one and one.seeds >= SEEDS]  # fmt: skip
+    lead = f" SGA(+c) differs from joint minimisation by {' and '.join(said)}, over both streams." if said else ""
+    return wrapped(f"{claim_tables.in_short(runs, paper)}{lead} {made}")
+
+
+def both_metrics(runs: Sequence[Run], paper: Paper) -> str:
+    """Return the claims by DSC, and folded those by ASD."""
+    dsc, asd = (claim_tables.summary(runs, paper, metric) for metric in COMPARED)
+    head = "The same by ASD, in mm, negated: above zero is better here, too"
+    return f"{dsc}\n\n<details><summary>{head}</summary>\n\n{asd}\n\n</details>"
 
 
 def placed_in(page: str, what: str, text: str) -> str:
     """Return the page with a text put in the place that is marked for it."""
     begin, end = (mark.format(what) for mark in MADE)
     head, rest = page.split(begin)
-    return f"{head}{begin}\n{text}\n{end}{rest.split(end)[1]}"
+    return f"{head}{begin}\n{text}{chr(10) if text else ''}{end}{rest.split(end)[1]}"
 
 
 def main() -> None:

@@ -1,78 +1,102 @@
 """Why a claim may fail here: SGA(+c)'s lead over joint minimisation, measured again with one thing changed.
 
-If the thing were the reason, the lead would change with it. A lead is paired over subjects and seeds, with a 95 %
-interval by its own seeds alone (`smg.report.paired`). The interval of a single seed covers other patients only, and not
-the variance between runs, which moves BM and FM by several points.
+If the thing were the reason, the lead would change with it. So beside the lead stands its change: the lead with the
+thing changed minus the lead as it is, paired over subjects and seeds, over both streams. Intervals are those of
+`smg.report.paired`. Few seeds of a variant know their own variance poorly, so the variance between the main bench's
+runs with replay counts beside it, as in `experiments.claims`. With one seed an interval covers other patients alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.claims import STREAMS, Comparison, Found, find, measure, stream_of
+from experiments.claims import REPLAY, STREAMS, Comparison, common_noise, measure, stream_of
+from experiments.decide import Found
+from smg.evaluation.metrics import METRICS
+from smg.report.paired import Values, apart, interval
 from smg.report.runs import Run, find_runs
 
-MAIN = "prostate-lite"
-ABLATIONS = f"{MAIN}-ablations"
-AUGMENTED = f"{MAIN}-aug"
-HERE = "explanations"  # has its own jm and sga+c, since its runs were made on another kind of processor
-OURS, THEIRS = "ours", "theirs"
-Method = tuple[str, str]  # a bench, and a method's name there
-SGA_C, JM = (MAIN, "sga+c"), (MAIN, "jm")
+MAIN = "prostate"
+HERE = "explanations"
+MEASURES = ("BM", "FM")
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is changed, and which method is then compared with which."""
+    """What is changed, and which methods of the bench `explanations` have it; without `theirs` only SGA(+c) changes."""
 
     change: str
-    ours: Method = SGA_C
-    theirs: Method = JM
-    seeds: tuple[int, ...] | None = None  # only these
+    ours: str
+    theirs: str | None = None
 
 
 EXPLANATIONS = (
-    Explanation("as it is"),
-    Explanation("as it is, seed 0 alone", seeds=(0,)),
-    Explanation("nothing but the processor, seed 0 (`explanations`)", (HERE, "sga+c"), (HERE, "jm")),
-    Explanation("inner step: of Adam's size", (ABLATIONS, "adam")),
-    Explanation("inner step: both halves (`symmetric`)", (ABLATIONS, "symmetric")),
-    Explanation("inner step: second order (`direct`)", (ABLATIONS, "direct")),
-    Explanation("chance: the mean of a round's second half", (HERE, "sga+c average"), (HERE, "jm average")),
-    Explanation("regime: batch norm", (HERE, "batch norm"), (HERE, "jm batch norm")),
-    Explanation("regime: augmented", (AUGMENTED, "sga+c"), (AUGMENTED, "jm")),
-    Explanation("buffer: chosen by the foreground's features", (HERE, "foreground features"), (HERE, "jm")),
-    Explanation("buffer: chosen by chance", (HERE, "random exemplars"), (HERE, "jm")),
-    Explanation("site B: without D, too", ("without-D", "sga+c"), ("without-D", "jm")),
-    Explanation("8 bit: 5 bit", ("32-levels", "sga+c"), ("32-levels", "jm")),
+    Explanation("inner step of Adam's size (`inner: adam`)", "adam"),
+    Explanation("inner step on both halves (`symmetric`)", "symmetric"),
+    Explanation("second order (`direct`)", "direct"),
+    Explanation("1 exemplar a site", "1 exemplar", "jm 1 exemplar"),
+    Explanation("4 exemplars a site", "4 exemplars", "jm 4 exemplars"),
+    Explanation("λ 0.5, the weight of diversity", "lambda 0.5"),
+    Explanation("λ 2, the weight of diversity", "lambda 2"),
+    Explanation("exemplars chosen by the foreground's features", "foreground features"),
+    Explanation("batch norm", "batch norm", "jm batch norm"),
 )
 
 
 def leads(results: Path) -> str:
-    """Return a table with a line for each explanation that has been run."""
-    heads = [(name, stream) for name in ("BM", "FM") for stream in STREAMS]
-    lines = [
-        "| changed | seeds | " + " | ".join(f"{name}, {stream}" for name, stream in heads) + " |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    """Return a table with a line for the lead as it is, and one for each explanation that has been run, if any has."""
+    main, here = (find_runs([results / name]) if (results / name).is_dir() else [] for name in (MAIN, HERE))
+    if not here:
+        return ""
+    heads = [*(f"lead, {name}" for name in MEASURES), *(f"its change, {name}" for name in MEASURES)]
+    lines = ["| changed | seeds | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
+    base = [_lead(main, main, "sga+c", "jm", name) for name in MEASURES]
+    lines.append(_line("nothing", [_found(lead, main, name, 1) for lead, name in zip(base, MEASURES, strict=True)]))
     for one in EXPLANATIONS:
-        runs = [*_of(results, one.ours, OURS, one.seeds), *_of(results, one.theirs, THEIRS, one.seeds)]
-        found = [find([(stream, Comparison(OURS, measure(name), THEIRS))], runs, "dsc", {}) for name, stream in heads]
-        if any(found):
-            cells = " | ".join(lead.text("dsc") if lead else "" for lead in found)
-            lines.append(f"| {one.change} | {_seeds(found)} | {cells} |")
+        rivals, rival = (here, one.theirs) if one.theirs else (main, "jm")
+        cells: list[Found | None] = []
+        changes: list[Found | None] = []
+        for name, before in zip(MEASURES, base, strict=True):
+            lead = _lead(here, rivals, one.ours, rival, name)
+            shared = {seed: _minus(lead[seed], before[seed]) for seed in lead.keys() & before.keys()}
+            cells.append(_found(lead, main, name, 1))
+            changes.append(_found(shared, main, name, 2 if one.theirs else 1))  # of four runs, or of two
+        if any(cells):
+            lines.append(_line(one.change, [*cells, *changes]))
     return "\n".join(lines)
 
 
-def _of(results: Path, method: Method, role: str, seeds: tuple[int, ...] | None) -> Iterator[Run]:
-    bench, name = method
-    for run in find_runs([results / bench]) if (results / bench).is_dir() else []:
-        if run.name == name and stream_of(run) in STREAMS and (seeds is None or run.seed in seeds):
-            yield run.renamed(role)
+Lead = dict[int, list[Values]]  # by seed, one entry a stream
 
 
-def _seeds(found: list[Found | None]) -> str:
+def _lead(ours: Sequence[Run], theirs: Sequence[Run], method: str, rival: str, name: str) -> Lead:
+    """Return SGA(+c)'s lead in a measure for every seed that both methods have on both streams."""
+    runs = [run.renamed("ours") for run in ours if run.name == method]
+    runs += [run.renamed("theirs") for run in theirs if run.name == rival]
+    pair = Comparison("ours", measure(name), "theirs")
+    found = [pair.by_seed([run for run in runs if stream_of(run) == stream], "dsc") for stream in STREAMS]
+    return {seed: [of[seed] for of in found] for seed in sorted(set.intersection(*map(set, found)))}
+
+
+def _minus(lead: list[Values], before: list[Values]) -> list[Values]:
+    return [apart(*pair) for pair in zip(lead, before, strict=True)]
+
+
+def _found(lead: Lead, main: Sequence[Run], name: str, pairs: int) -> Found | None:
+    """Return the mean over seeds with its interval; `pairs` of runs are subtracted from each other."""
+    of_stream = {stream: [run for run in main if stream_of(run) == stream] for stream in STREAMS}
+    complete = all(method in {run.name for run in main} for method in REPLAY)
+    pair = [(stream, Comparison("sga+c", measure(name), "jm")) for stream in STREAMS]
+    noise = common_noise(pair, of_stream, "dsc") if complete else None
+    numbers = [lead[seed] for seed in sorted(lead)]
+    known = None if noise is None else pairs * noise
+    one = interval(numbers, METRICS["dsc"].scale, known, STREAMS)
+    return Found(one, None, len(lead)) if one else None
+
+
+def _line(what: str, found: Sequence[Found | None]) -> str:
     counts = sorted({one.seeds for one in found if one})
-    return " or ".join(map(str, counts))
+    cells = [one.text() if one else "" for one in found] + [""] * (2 * len(MEASURES) - len(found))
+    return f"| {what} | {' or '.join(map(str, counts)) or 'none yet'} | {' | '.join(cells)} |"

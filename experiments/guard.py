@@ -15,8 +15,10 @@ import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +37,18 @@ the fall of the site's mean over its test part in that round, itself a mean over
 columns are the share of true falls that a rule finds. The last two are the share of harmless rounds that it
 holds for nothing. Made by `python -m experiments.evidence results` from every run of a method with replay (see
 `experiments/guard.py`)."""
+SIGNALS = "guard-signals.json"  # in the folder of results
+ABOUT_SIGNALS = """Could something beside the DSC of sentinels tell of a fall, best of all without a label?
+`experiments/signals.py` computed candidates from the networks before and after each round, on what
+the model keeps. The area is the share of pairs, of a site that fell and one that did not, in which
+the signal is larger for the one that fell: 1 is perfect, 0.5 is chance. Over all runs a signal can
+seem good because it tells methods apart: fine-tuning changes every mask and also forgets more. A
+guard judges rounds of one model, so the area within runs is the one that counts; the last column
+leaves out the rounds in which the sentinel itself fell by more than 5 points. Within runs no signal
+without labels is above the sentinel, and where the sentinel saw nothing none is far from chance. So
+the guard uses none of them. With so few falls, of which most are of fine-tuning, the areas are
+rough. (prostate-lite-500 is prostate-lite with 500 iterations a round.)"""
+Signals = dict[str, Any]  # a row that `experiments.signals` wrote
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
@@ -139,7 +153,67 @@ def page(results: Path) -> str:
     benches = [path.parent for path in sorted(results.glob("*/bench.json"))]
     rounds = {bench.name: list(site_rounds(find_runs([bench]))) for bench in benches}
     tables = [table(name, found) for name, found in rounds.items() if len(found) >= ENOUGH]
-    return "\n".join(["# What the guard finds", "", ABOUT, "", *tables])
+    made = "\n".join(["# What the guard finds", "", ABOUT, "", *tables])
+    measured = results / SIGNALS
+    if not measured.exists():
+        return made
+    return (
+        f"{made}\n## Signals that need no label\n\n{ABOUT_SIGNALS}\n\n{signals_table(json.loads(measured.read_text()))}"
+    )
+
+
+def signals_table(rows: Sequence[Signals]) -> str:
+    """Return the table of signals that `experiments.signals` measured: how well each tells a true fall."""
+    signals = list(dict.fromkeys(name for row in rows for name in row["signals"]))
+    read: dict[str, Callable[[Signals], float | None]] = {"**fall of the sentinel's DSC (labels)**": sentinel_fall}
+    read |= {name: partial(signal_of, name) for name in signals}
+    fallen = sum(row["fall"] > TOLERANCE for row in rows)
+    runs = sorted({row["bench"] for row in rows})
+    lines = [
+        f"{len(rows)} site-rounds of {len({run_of(row) for row in rows})} runs ({', '.join(runs)}), of which {fallen} "
+        f"fell by more than {TOLERANCE:g} points.",
+        "",
+        "| signal | site-rounds (falls) | area, all | area, within runs | area, within runs, unseen by the sentinel |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name, value in read.items():
+        known = [row for row in rows if value(row) is not None]
+        missed = [row for row in known if 100 * (sentinel_fall(row) or 0.0) <= TOLERANCE]
+        count = f"{len(known)} ({sum(row['fall'] > TOLERANCE for row in known)})"
+        cells = [area(known, value, False), area(known, value, True), area(missed, value, True)]
+        lines.append(f"| {name} | {count} | " + " | ".join("-" if c is None else f"{c:.2f}" for c in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def run_of(row: Signals) -> tuple[str, str]:
+    return row["bench"], row["run"]
+
+
+def sentinel_fall(row: Signals) -> float | None:
+    """Return the mean fall of a site's sentinels in a round."""
+    before, after = row["sentinels"][-2:]
+    return float(np.mean(before) - np.mean(after)) if before else None
+
+
+def signal_of(name: str, row: Signals) -> float | None:
+    found: float | None = row["signals"].get(name)
+    return found
+
+
+def area(rows: Sequence[Signals], value: Callable[[Signals], float | None], within: bool) -> float | None:
+    """Return how often a signal is larger where a site fell than where it did not; 0.5 is chance.
+
+    With `within` only site-rounds of the same run are compared. Otherwise a signal that only tells methods apart, of
+    which one forgets more, would seem to tell falls.
+    """
+    pairs = [
+        (value(fell) or 0.0, value(stood) or 0.0)
+        for fell in rows
+        if fell["fall"] > TOLERANCE
+        for stood in rows
+        if stood["fall"] <= TOLERANCE and (not within or run_of(fell) == run_of(stood))
+    ]
+    return float(np.mean([(a > b) + 0.5 * (a == b) for a, b in pairs])) if pairs else None
 
 
 def table(name: str, rounds: Sequence[SiteRound]) -> str:

@@ -1,20 +1,21 @@
 """nnU-Net v2 beside a run of ours: the same training parts, the same processor time, the same evaluation.
 
-    python -m experiments.nnunet runs/jm-HK-0 --data data/prostate
-    python -m experiments.nnunet runs/jm-HK-0 --data data/prostate --seconds 2400 --plan small --json
+    python -m experiments.nnunet results/prostate-recommended/A-first/jm/seed-0 --data DIR --out results/nnunet.md
+    python -m experiments.nnunet runs/jm-HK-0 --data DIR --seconds 2400 --plan small --json
 
 nnU-Net's 2d configuration plans, preprocesses, augments, trains and predicts by its own code and defaults, on the
 training parts of all learned sites pooled: what a user would do who may keep every scan. Three things are ours.
 
 - The budget. Training ends when it has used the processor time that the rounds of our stream took, and nnU-Net's
-  polynomial schedule falls to zero over that time instead of over 1000 epochs. Neither side's planning, preprocessing
-  and evaluation count.
-- The plan, where nnU-Net's own cannot take 1500 steps in that time: a smaller patch, batch and network. It is printed.
+  polynomial schedule falls to zero over that time instead of over 1000 epochs. Its augmentation counts, as ours does.
+  Neither side's planning, preprocessing and evaluation count.
+- The plan, where nnU-Net's own cannot take 1500 steps in that time: a smaller patch, batch and network, the largest of
+  two that can, or the smaller of them. It is printed.
 - The scores. `smg.evaluation` on the scan's own grid, of the same subjects that the run's results.json has after the
-  last round of the stream; also of those in unseen.json, where `experiments.afterwards` has made one.
+  last round of the stream.
 
-The first call installs nnU-Net into the user's cache folder. The result goes to nnunet.json in the run's folder;
-converted scans go to a temporary folder (TMPDIR), removed at the end.
+The first call installs nnU-Net into the user's cache folder. Converted scans go to a temporary folder (TMPDIR), removed
+at the end. --out is a page with a table for each run compared so far; its figures are kept in the .json beside it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ import random
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,10 @@ from experiments.nnunet_peer import (
 from smg.allocator import keep_freed_memory
 from smg.errors import SmgError
 from smg.evaluation.measures import measures
-from smg.evaluation.predict import keep_largest
 from smg.evaluation.subjects import Evaluated, by_class, mean_of
-from smg.files import write_json
+from smg.evaluation.whole_scan import keep_largest
+from smg.files import replacing, write_json
 from smg.learner.config import LearnerConfig
-from smg.learner.events import Event, StepReport, read_events
 from smg.report.runs import Run, find_runs
 from smg.sites.layouts import find_sites
 from smg.sites.site import Site, Subject
@@ -60,9 +59,17 @@ from smg.sites.split import load_splits
 from smg.sites.volume import read_volume
 
 ENOUGH = 1500  # steps; a plan that takes fewer in the budget gives way to a smaller one
-SMALL = {"patch": 128, "batch": 8, "features": 16}
+SMALLER = tuple({"patch": 128, "batch": 8, "features": features} for features in (16, 8))
 EVERY = 60.0  # seconds of training between two lines of progress
 METRICS = {"dsc": ("DSC %", 100, 1), "asd": ("ASD mm", 1, 2)}  # what its columns say, factor, decimals
+ABOUT = f"""What a user would do who may keep every scan: nnU-Net v2 (2d) on the training parts of all sites of the
+stream pooled, given as much processor time as the rounds of our stream took. Our stream learned the sites one after the
+other and kept two subjects of each. Both are scored on the same test subjects and on the held-out site, by
+`smg.evaluation`. nnU-Net plans, preprocesses, augments, trains and predicts by its own code; it is scored with mirrored
+passes, its default, and without. Where its own plan cannot take {ENOUGH} steps in that time, it is given the largest
+of two smaller ones that can, or the smaller of them. Our time is wall time of one thread on a shared machine, so
+nnU-Net has at least the processor time that ours took. Made by `python -m experiments.nnunet RUN --data DIR --out
+results/nnunet.md`."""
 Row = dict[str, Any]  # as in results.json: site, subject, classes
 Identity = tuple[str, str]  # site and case
 Scores = dict[str, dict[str, float | None]]  # metric -> measure -> value, if there is one
@@ -75,23 +82,25 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="processor time of training; default: that of the run's rounds")
     parser.add_argument("--plan", choices=("own", "small"), help=f"default: own, if it takes {ENOUGH} steps")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads; processor time counts all of them")
+    parser.add_argument("--out", type=Path, help="the page to write, or to add this run's table to")
     parser.add_argument("--json", action="store_true", help="print the figures last, as one line")
     options = parser.parse_args()
     run = the_run(options.run)
-    seconds = options.seconds or seconds_trained(run, read_events(run.folder))
+    seconds = options.seconds or seconds_trained(run)
     torch.set_num_threads(options.threads)
     keep_freed_memory()  # as our own training does
     figures = compare(run, find_sites(options.data), seconds, options.plan)
-    write_json(run.folder / "nnunet.json", figures)
     print("\n".join(table(figures["scores"])))
+    if options.out:
+        write_page(options.out, figures)
     if options.json:
-        print(json.dumps({name: value for name, value in figures.items() if name != "subjects"}))
+        print(json.dumps(figures))
 
 
 def compare(run: Run, sites: Mapping[str, Site], seconds: float, plan: str | None) -> dict[str, Any]:
     """Train nnU-Net on what the stream was trained on, and score both on what the run was tested on."""
     config = LearnerConfig.model_validate(run.results.config.tree())
-    ours = [*last_rows(run), *unseen_rows(run)]
+    ours = last_rows(run)
     tested = subjects_of(sites, [_of(row) for row in ours])
     training = pooled(run, sites, tested)
     with tempfile.TemporaryDirectory() as folder:
@@ -108,21 +117,21 @@ def compare(run: Run, sites: Mapping[str, Site], seconds: float, plan: str | Non
         theirs = {"mirrored": evaluate(peer, True, tested, config), "plain": evaluate(peer, False, tested, config)}
     scores = {f"ours, {run.name}": score(run, ours)} | {f"nnU-Net, {way}": score(run, of) for way, of in theirs.items()}
     figures = {"nnunet": VERSION, "plan": in_words(plans), "why": why, "seconds": seconds, "steps": steps}
-    return figures | {"stream": run.stream, "seed": run.seed, "scores": scores, "subjects": theirs}
+    return figures | {"stream": run.stream, "seed": run.seed, "trained on": len(training), "scores": scores}
 
 
 def choose(plans: dict[str, Any], seconds: float, plan: str | None) -> tuple[dict[str, Any], str]:
-    """Return the plan to train by, and the sentence that says which and why."""
-    if plan is None:
-        each = seconds_a_step(plans)
-        plan = "own" if seconds / each >= ENOUGH else "small"
-        why = f"nnU-Net's own plan ({in_words(plans)}) takes {each:.2f} s a step: {seconds / each:.0f} steps fit"
-    else:
-        why = f"nnU-Net's own plan: {in_words(plans)}"
-    if plan == "own":
+    """Return the plan to train by, and the sentences that say which and why."""
+    each = seconds_a_step(plans)
+    why = f"nnU-Net's own plan ({in_words(plans)}) takes {each:.2f} s a step: {seconds / each:.0f} steps fit"
+    if plan == "own" or (plan is None and seconds / each >= ENOUGH):
         return plans, why
-    plans = smaller(plans, **SMALL)
-    return plans, f"{why}\nIt is given a smaller one: {in_words(plans)}"
+    for size in SMALLER:
+        small = smaller(plans, **size)
+        each = seconds_a_step(small)
+        if seconds / each >= ENOUGH:
+            break
+    return small, f"{why}\nIt is given a smaller one: {in_words(small)}"
 
 
 class Progress:
@@ -156,32 +165,17 @@ def the_run(folder: Path) -> Run:
     return runs[0]
 
 
-def seconds_trained(run: Run, events: Iterable[Event]) -> float:
-    """Return the processor time between the steps of the stream's rounds, at most: wall time by the run's threads.
-
-    Evaluations lie between rounds and are not counted, nor is the time for which a run lay stopped.
-    """
-    rounds, total, before = len(run.order), 0.0, None
-    for event in events:
-        step = event if isinstance(event, StepReport) and event.round <= rounds else None
-        if step and before and step.round == before.round:
-            apart = datetime.fromisoformat(step.time) - datetime.fromisoformat(before.time)
-            total += apart.total_seconds()
-        before = step
-    if not total:
-        raise SmgError(f"{run.folder}: its log has no steps to tell the time from; give --seconds")
-    return total * int(run.results.versions["threads"])
+def seconds_trained(run: Run) -> float:
+    """Return the processor time of the stream's rounds, at most: their wall time by the run's threads."""
+    costs = run.results.costs
+    if costs is None:
+        raise SmgError(f"{run.folder}: its results do not tell the time of its rounds; give --seconds")
+    return sum(costs.seconds[site] for site in run.order) * int(run.results.versions["threads"])
 
 
 def last_rows(run: Run) -> list[Row]:
     """Return the rows after the stream's last round, from which BM and FM are read."""
     return [row.model_dump() for row in run.results.subjects if row.round == run.order[-1]]
-
-
-def unseen_rows(run: Run) -> list[Row]:
-    """Return the rows of more subjects of the unseen site than its test part's, where they were made."""
-    path = run.folder / "unseen.json"
-    return json.loads(path.read_text()) if path.exists() else []
 
 
 def subjects_of(sites: Mapping[str, Site], wanted: Iterable[Identity]) -> list[Subject]:
@@ -194,7 +188,7 @@ def subjects_of(sites: Mapping[str, Site], wanted: Iterable[Identity]) -> list[S
 
 
 def pooled(run: Run, sites: Mapping[str, Site], tested: Iterable[Subject]) -> list[Subject]:
-    """Return the training parts of all learned sites; nobody in them may be tested on."""
+    """Return the training parts of all learned sites; none of these subjects may be tested on."""
     path = run.folder / "split.json"
     splits = load_splits(path)
     together = subjects_of(sites, [(name, case) for name in run.order for case in splits[name]["train"]])
@@ -204,32 +198,54 @@ def pooled(run: Run, sites: Mapping[str, Site], tested: Iterable[Subject]) -> li
 
 
 def score(run: Run, rows: Iterable[Row]) -> Scores:
-    """Return BM and FM of the first class, over the subjects that the run has them of.
-
-    `FM all` is over those of the unseen site in unseen.json; `without` counts the subjects that have no value.
-    """
-    stream, found = run.results.stream, {_of(row): next(iter(row["classes"].values())) for row in rows}
-    tested, everyone = ([_of(row) for row in of] for of in (last_rows(run), unseen_rows(run)))
+    """Return BM and FM of the first class; `without` counts the subjects that have no value."""
+    stream, found = run.results.stream, [(row["site"], next(iter(row["classes"].values()))) for row in rows]
     scores: Scores = {}
     for metric in METRICS:
-        values = {of: math.nan if one[metric] is None else one[metric] for of, one in found.items()}
-        sites = {site: mean_of(values[of] for of in tested if of[0] == site)[0] for site, _ in tested}
+        values = [(site, math.nan if one[metric] is None else one[metric]) for site, one in found]
+        sites = {name: mean_of(value for site, value in values if site == name)[0] for name, _ in values}
         made = measures({stream.order[-1]: sites}, stream.order, stream.unseen)
-        means = {"BM": made["BM"], "FM": made["FM"], "FM all": mean_of(values[of] for of in everyone)[0]}
-        scores[metric] = {name: None if math.isnan(mean) else mean for name, mean in means.items()}
-        scores[metric]["without"] = sum(math.isnan(values[of]) for of in {*tested, *everyone})
+        scores[metric] = {name: None if math.isnan(made[name]) else made[name] for name in ("BM", "FM")}
+        scores[metric]["without"] = sum(math.isnan(value) for _, value in values)
     return scores
 
 
 def table(scores: Mapping[str, Scores]) -> list[str]:
-    """Return a head and a line for each way: DSC and ASD, and how many subjects have no ASD."""
-    columns = [(metric, name) for metric in METRICS for name in ("BM", "FM", "FM all")]
-    head = [f"{METRICS[metric][0]} {name}" for metric, name in columns]
-    lines = [f"{'':20}" + "".join(f"{cell:>15}" for cell in [*head, "no ASD"])]
+    """Return a Markdown table, a row for each way: DSC and ASD, and how many subjects have no ASD."""
+    columns = [(metric, name) for metric in METRICS for name in ("BM", "FM")]
+    head = [f"{name} {METRICS[metric][0]}" for metric, name in columns]
+    lines = [["", *head, "subjects without ASD"], ["---", *["---:"] * (len(head) + 1)]]
     for way, of in scores.items():
         cells = [_cell(of[metric][name], *METRICS[metric][1:]) for metric, name in columns]
-        lines.append(f"{way:20}" + "".join(f"{cell:>15}" for cell in [*cells, of["asd"]["without"]]))
-    return lines
+        lines.append([way, *cells, str(of["asd"]["without"])])
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def write_page(path: Path, figures: dict[str, Any]) -> None:
+    """Write the figures into the .json beside the page, instead of those of the same run, and the page of them all."""
+    kept = path.with_suffix(".json")
+    before = json.loads(kept.read_text()) if kept.exists() else []
+    together = [other for other in before if _key(other) != _key(figures)] + [figures]
+    together.sort(key=_key)
+    write_json(kept, together)
+    with replacing(path) as temporary:
+        temporary.write_text(
+            "\n".join(["# nnU-Net beside a stream of ours", "", ABOUT, *map(section, together)]) + "\n"
+        )
+
+
+def section(figures: dict[str, Any]) -> str:
+    """Return what the page says of one run: the budget, the plan, the table."""
+    said = (
+        f"{figures['trained on']} subjects to train on, {figures['seconds']:.0f} s of processor time, "
+        f"{figures['steps']} steps, {figures['seconds'] / figures['steps']:.2f} s a step, nnU-Net {figures['nnunet']}."
+    )
+    why = " ".join(f"{line}." for line in figures["why"].splitlines())
+    return "\n".join([f"\n**{figures['stream']}**, seed {figures['seed']}. {said} {why}\n", *table(figures["scores"])])
+
+
+def _key(figures: dict[str, Any]) -> tuple[str, int, int]:
+    return figures["stream"], figures["seed"], round(figures["seconds"])
 
 
 def _cell(value: float | None, factor: int, digits: int) -> str:

@@ -28,7 +28,7 @@ from smg.files import folder_in
 from smg.prepare.cache import cache_folder
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
-from smg.sites.nnunet import numbered, write_description
+from smg.sites.nnunet_channels import numbered, write_description
 from smg.sites.site import Subject
 from smg.sites.volume import Volume, read_volume, write_volume
 

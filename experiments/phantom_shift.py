@@ -20,7 +20,7 @@ from smg.learner.config import LearnerConfig
 from smg.learner.round import Training
 from smg.networks import build_network
 from smg.prepare.cache import Prepared
-from smg.prepare.site import prepare_site
+from smg.prepare.prepared_site import prepare_site
 from smg.sites.site import Site
 from smg.sites.split import split_site
 

@@ -1,16 +1,18 @@
-"""Compute from a pilot how many seeds tell two methods apart, and what a number of seeds can detect.
+"""Compute from a pilot how many seeds tell two methods apart, and what the pilot itself can detect.
 
-    python -m experiments.power results/prostate-recommended
-    python -m experiments.power runs/pilot --difference 1.5 --power 0.8
+    python -m experiments.power runs/prostate                      # the first four seeds are the pilot
+    python -m experiments.power runs/pilot --difference 1.5 --power 0.8 --out results/prostate/power.md
 
 Two methods are compared by the mean over seeds of their difference in one measure, paired by seed: both have the same
-split, first weights and batches. With σ the standard deviation of that difference between seeds, n seeds find a true
-difference δ at the 5 % level (two-sided) with the probability
+split, first weights and batches. With s² the variance of that difference between seeds and c the part that patients
+tested by several seeds have in common (smg.report.paired), n seeds have the standard error
 
-    P(|T| > t(0.975; n - 1)),   T noncentral t with n - 1 degrees of freedom and noncentrality δ √n / σ
+    e(n) = √(s² / n + c)
 
-A pilot of few seeds knows σ poorly, so σ² is the mean over all pairs of a method with the reference. The streams are
-separate experiments; `both` is the mean of the two, whose σ² is a quarter of their sum.
+and find a true difference by the rule of `experiments.decide`. Between methods with replay s² is moderated as in
+`experiments.claims`. A pilot in which each seed tests other patients cannot know c. More seeds than there are folds
+test patients again, so where patients differ much a number beyond the folds is too small; what was detectable in the
+end is computed from all runs, and stands beside each undecided claim.
 """
 
 from __future__ import annotations
@@ -18,99 +20,201 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-import numpy as np
-
-from experiments.claims import stream_of
+from experiments.claims import REPLAY, STREAMS, Comparison, by_seeds, measure, stream_of
+from experiments.decide import MINIMAL, POWER, noncentrality, power_of
 from experiments.mistakes import in_one_line
 from smg.errors import SmgError
+from smg.files import replacing
+from smg.report.paired import PRIOR, combined, mean_of, moderated, patients_part
 from smg.report.runs import Run, find_runs
-from smg.report.text import print_table
 
-LEVEL = 0.05
+PILOT = 4  # seeds
 MOST = 200  # seeds
 MEASURES = ("BM", "FM")
+REFERENCES = ("jm", "sga+c")
+ALSO = ("a-gem", "der++")  # methods with replay beyond the paper's
+BOTH = "both"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("bench", type=Path, help="the pilot: a bench with at least three seeds of each method")
-    parser.add_argument("--reference", default="jm", help="the method that all others are compared with; default: jm")
-    parser.add_argument("--difference", type=float, default=1.5, help="points of DSC to be found; default: 1.5")
-    parser.add_argument("--power", type=float, default=0.8, help="the probability of finding it; default: 0.8")
+    parser.add_argument("bench", type=Path, help="the pilot: a bench with at least two seeds of each method")
+    parser.add_argument(
+        "--seeds", type=int, default=PILOT, help=f"seeds of the pilot, the first ones; default: {PILOT}"
+    )
+    parser.add_argument(
+        "--reference", action="append", help="a method that others are compared with; default: jm, sga+c"
+    )
+    parser.add_argument(
+        "--difference", type=float, default=MINIMAL["dsc"], help="points of DSC to be found; default: 1.5"
+    )
+    parser.add_argument("--power", type=float, default=POWER, help="the probability of finding it; default: 0.8")
+    parser.add_argument("--out", type=Path, help="write the page here, too")
     parser.add_argument("--json", action="store_true", help="print the figures last, as one line")
     options = parser.parse_args()
-    runs = find_runs([options.bench])
-    figures = []
-    for stream, measure in product([*dict.fromkeys(stream_of(run) for run in runs), "both"], MEASURES):
-        spread = spread_of(runs, stream, measure, options.reference)
-        needed = seeds_needed(spread, options.difference, options.power)
-        here = len({run.seed for run in runs})
-        least = detectable(spread, here, options.power)
-        figures.append({"stream": stream, "measure": measure, "spread": spread, "seeds": needed, "detectable": least})
-    heads = ("stream", "measure", "σ", f"seeds for {options.difference:g}", f"detectable with {here} seeds")
-    print_table(heads, [_row(figure) for figure in figures])
+    references = tuple(options.reference or REFERENCES)
+    figures = needed(find_runs([options.bench]), options.seeds, references, options.difference, options.power)
+    text = page(figures, options.difference, options.power)
+    print(text, end="")
+    if options.out:
+        with replacing(options.out) as temporary:
+            temporary.write_text(text)
     if options.json:
-        print(json.dumps(figures))
+        print(json.dumps([figure.as_json() for figure in figures]))
 
 
-def _row(figure: dict[str, object]) -> tuple[str, ...]:
-    seeds = figure["seeds"]
-    numbers = (
-        f"{figure['spread']:.2f}",
-        f"over {MOST}" if seeds is None else str(seeds),
-        f"{figure['detectable']:.1f}",
-    )
-    return str(figure["stream"]), str(figure["measure"]), *numbers
+@dataclass(frozen=True)
+class Spread:
+    """How a difference of two methods varies: between seeds, and by patients that seeds share. Squared points."""
+
+    variance: float
+    common: float = 0.0
+    patients: float = 1.0  # degrees of freedom of `common`
+    borrowed: int = 0  # degrees of freedom beside the seeds' own
+
+    def after(self, seeds: int) -> tuple[float, float]:
+        """Return the standard error of the mean over so many seeds, and its degrees of freedom."""
+        own = (self.variance / seeds, float(seeds - 1 + self.borrowed))
+        variance, freedom = combined(own, (self.common, self.patients))
+        return math.sqrt(variance), freedom
 
 
-def spread_of(runs: Sequence[Run], stream: str, measure: str, reference: str) -> float:
-    """Return σ in points of DSC, pooled over all methods but the reference."""
-    if stream == "both":
-        streams = dict.fromkeys(stream_of(run) for run in runs)
-        return math.sqrt(sum(spread_of(runs, one, measure, reference) ** 2 for one in streams)) / len(streams)
-    values: dict[str, dict[int, float]] = {}
-    for run in runs:
-        if stream_of(run) == stream and (value := run.measure("dsc", measure)) is not None:
-            values.setdefault(run.name, {})[run.seed] = 100 * value
-    if reference not in values:
-        raise SmgError(f"no run of {reference} on stream {stream}; give --reference one of {', '.join(values)}")
-    variances = []
-    for name, of in values.items():
-        shared = sorted(of.keys() & values[reference].keys())
-        if name != reference and len(shared) > 1:
-            variances.append(np.var([of[seed] - values[reference][seed] for seed in shared], ddof=1))
-    if not variances:
-        raise SmgError(f"stream {stream}: no method has two seeds in common with {reference}; run more seeds")
-    return math.sqrt(float(np.mean(variances)))
+@dataclass(frozen=True)
+class Figure:
+    """What the pilot says of one pair of methods in one measure on one stream, or on both."""
+
+    reference: str
+    method: str
+    stream: str
+    measure: str
+    pilot: int  # seeds
+    spread: Spread
+    seeds: int | None  # needed; None if over MOST
+    detectable: float  # with the pilot's seeds
+
+    def as_json(self) -> dict[str, object]:
+        keys = ("reference", "method", "stream", "measure", "pilot", "seeds", "detectable")
+        return {key: getattr(self, key) for key in keys} | {"sd": math.sqrt(self.spread.variance)}
 
 
-def power_of(seeds: int, difference: float, spread: float) -> float:
-    """Return the probability that so many seeds find the difference."""
-    from scipy.stats import nct, t
+def needed(
+    runs: Sequence[Run],
+    pilot: int = PILOT,
+    references: Sequence[str] = REFERENCES,
+    difference: float = MINIMAL["dsc"],
+    power: float = POWER,
+) -> list[Figure]:
+    """Return the seeds that every pair of a method and a reference needs, on each stream and on both together."""
+    kept = sorted({run.seed for run in runs})[:pilot]
+    runs = [run for run in runs if run.seed in kept and stream_of(run) in STREAMS]
+    names = list(dict.fromkeys(run.name for run in runs))
+    for reference in references:
+        if reference not in names:
+            raise SmgError(f"no run of {reference}; give --reference one of {', '.join(names)}")
+    figures = []
+    for reference, name, place, which in product(references, names, (*STREAMS, BOTH), MEASURES):
+        if name == reference:
+            continue
+        streams = STREAMS if place == BOTH else (place,)
+        if found := spread_of(runs, name, reference, streams, which):
+            spread, seeds = found
+            error, freedom = spread.after(seeds)
+            least = error * noncentrality(freedom, power)
+            wanted = seeds_needed(spread, difference, power)
+            figures.append(Figure(reference, name, place, which, seeds, spread, wanted, least))
+    if not figures:
+        raise SmgError(f"no method has two seeds in common with {' or '.join(references)}; run more seeds")
+    return figures
 
-    if seeds < 2:
-        return 0.0
-    bound, centre = t.ppf(1 - LEVEL / 2, seeds - 1), difference * math.sqrt(seeds) / spread
-    return float(nct.sf(bound, seeds - 1, centre) + nct.cdf(-bound, seeds - 1, centre))
+
+def pilot_of(runs: Sequence[Run]) -> list[Figure]:
+    """Return what the first seeds of a bench say, whose runs may not all be there; nothing where they say nothing."""
+    names = {run.name for run in runs}
+    try:
+        return needed(runs, references=[name for name in REFERENCES if name in names])
+    except SmgError:
+        return []
 
 
-def seeds_needed(spread: float, difference: float, power: float) -> int | None:
+def spread_of(
+    runs: Sequence[Run], method: str, reference: str, streams: Sequence[str], which: str
+) -> tuple[Spread, int] | None:
+    """Return how the difference of two methods varies, and the number of seeds; None with fewer than two."""
+    pairs = [(stream, Comparison(method, measure(which), reference)) for stream in streams]
+    also = tuple(name for name in ALSO if name in {run.name for run in runs})
+    seeds, numbers, noise = by_seeds(pairs, runs, "dsc", also)
+    if len(seeds) < 2:
+        return None
+    means = [sum(map(mean_of, of)) / len(of) for of in numbers]
+    centre = sum(means) / len(means)
+    own = sum((mean - centre) ** 2 for mean in means) / (len(means) - 1)
+    _, variance = moderated(len(means) - 1, own, noise)
+    common, patients = patients_part(numbers)
+    return Spread(1e4 * variance, 1e4 * common, patients, PRIOR if noise is not None else 0), len(seeds)
+
+
+def seeds_needed(spread: Spread, difference: float, power: float) -> int | None:
     """Return the fewest seeds that find the difference with the given probability; None if over 200."""
-    return next((n for n in range(2, MOST + 1) if power_of(n, difference, spread) >= power), None)
+    place = bisect_left(range(2, MOST + 1), power, key=lambda n: power_of(difference, *spread.after(n)))
+    return place + 2 if place + 2 <= MOST else None
 
 
-def detectable(spread: float, seeds: int, power: float) -> float:
-    """Return the smallest difference that so many seeds find with the given probability."""
-    from scipy.optimize import brentq
+# --- as text ----------------------------------------------------------------------------------------------------------
 
-    high = spread
-    while power_of(seeds, high, spread) < power:
-        high *= 2
-    return float(brentq(lambda difference: power_of(seeds, difference, spread) - power, 0.0, high))
+
+def page(figures: Sequence[Figure], difference: float = MINIMAL["dsc"], power: float = POWER) -> str:
+    """Return the page: for each reference a table of seeds needed, and what the pilot can detect."""
+    pilot = max(figure.pilot for figure in figures)
+    heads = list(product(MEASURES, (*STREAMS, BOTH)))
+    parts = [
+        f"# Seeds that tell {difference:g} points of DSC\n\n"
+        f"From a pilot of {pilot} seeds: the seeds with which a true difference of {difference:g} points between two "
+        f"methods is found with a probability of {100 * power:.0f} %, the standard deviation of the difference between "
+        f"seeds in points, and after the arrow what {pilot} seeds detect. `python -m experiments.power BENCH` makes "
+        "this page and says how.",
+        in_short(figures, difference),
+    ]
+    for reference in dict.fromkeys(figure.reference for figure in figures):
+        here = {(f.method, f.measure, f.stream): f for f in figures if f.reference == reference}
+        lines = [f"| against {reference} | " + " | ".join(f"{which}, {place}" for which, place in heads) + " |"]
+        lines.append("|---|" + "---:|" * len(heads))
+        for method in dict.fromkeys(name for name, _, _ in here):
+            cells = [_cell(here.get((method, *head))) for head in heads]
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def in_short(figures: Sequence[Figure], difference: float = MINIMAL["dsc"]) -> str:
+    """Return the number of seeds that suffices for all, and for three quarters, of the pairs of methods with replay."""
+    sentences = []
+    for place in (BOTH, *STREAMS):
+        pairs = [f for f in figures if f.stream == place and f.method in (*REPLAY, *ALSO)]
+        seeds = sorted(MOST + 1 if f.seeds is None else f.seeds for f in pairs)
+        if seeds:
+            most, quarter = seeds[-1], seeds[math.ceil(0.75 * len(seeds)) - 1]
+            where = "both streams together" if place == BOTH else place
+            sentences.append(
+                f"{where}: {_number(quarter)} seeds for three quarters of the pairs, {_number(most)} for all"
+            )
+    return f"Between methods with replay, {difference:g} points of BM or FM need, on {'; on '.join(sentences)}."
+
+
+def _cell(figure: Figure | None) -> str:
+    if figure is None:
+        return "-"
+    sd, seeds = math.sqrt(figure.spread.variance), MOST + 1 if figure.seeds is None else figure.seeds
+    return f"{_number(seeds)} (sd {sd:.1f} → {figure.detectable:.1f})"
+
+
+def _number(seeds: int) -> str:
+    return f"over {MOST}" if seeds > MOST else str(seeds)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from experiments.mistakes import in_one_line
 from smg.errors import SmgError
-from smg.report.bench_tables import REFERENCE, write_tables
+from smg.report.bench_tables import write_tables
 from smg.report.runs import find_runs
 
 FILES = ("results.json", "split.json", "run.yaml")
@@ -49,8 +49,8 @@ def publish(bench: Path, out: Path) -> int:
             place.mkdir(parents=True, exist_ok=True)
             for name in (*FILES, *(name for name in MORE if (run.folder / name).exists())):
                 shutil.copyfile(run.folder / name, place / name)
-        write_tables(made, REFERENCE if REFERENCE in {run.name for run in runs} else None)
-        for page in ("README.md", "claims.md"):  # kept until experiments.evidence writes them again
+        write_tables(made)
+        for page in ("README.md", "claims.md", "power.md"):  # kept until experiments.evidence writes them again
             if (out / page).exists():
                 shutil.copyfile(out / page, made / page)
         if out.exists():

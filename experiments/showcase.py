@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.mistakes import in_one_line
-from smg.bench.plan import PlannedRun, read_plan
+from smg.bench.planned_runs import PlannedRun, read_plan
 from smg.bench.workers import Bench
 from smg.cores import cores
 from smg.errors import SmgError

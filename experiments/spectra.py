@@ -33,8 +33,8 @@ from torch import Tensor
 from experiments.mistakes import in_one_line
 from smg.prepare.augment import Augmentation, augment
 from smg.prepare.cache import Prepared
-from smg.prepare.options import Preparation
-from smg.prepare.site import prepare_site
+from smg.prepare.prepare_options import Preparation
+from smg.prepare.prepared_site import prepare_site
 from smg.prepare.styles import amplitudes
 from smg.sites.layouts import find_sites
 

@@ -1,6 +1,6 @@
 """Count loss spikes in finished runs' logs, and the rounds that end in one. Nothing is trained.
 
-    python -m experiments.spikes runs/explanations runs/without-D
+    python -m experiments.spikes runs/prostate-lite-explanations runs/without-D
 
 A spike is an iteration of a round's second half whose loss on the replay batch is over ten times the median of that
 half. A round keeps its last weights, so a round that ends in a spike is evaluated with weights that 50 iterations

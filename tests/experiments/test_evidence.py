@@ -3,40 +3,63 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from experiments import claims, evidence, explanations
+from experiments import aims, baselines, claims, decide, evidence, explanations, figure
 from experiments.spikes import spikes
+from smg.bench.planned_runs import read_plan
 from smg.learner.config import LearnerConfig
-from smg.learner.results import write_results
-from smg.report.paired import interval
-from smg.report.runs import Run
-from tests.report.random_runs import as_results, changed, run
+from smg.report.paired import Estimate
+from smg.report.runs import Run, find_runs
+from smg.settings_file import ready
+from tests.report.benches import TWO_STREAMS, make_bench
+from tests.report.random_runs import as_results, run
 
 ROOT = Path(__file__).parents[2]
 
 
+def found(low: float, high: float, papers: float | None = None, seeds: int = 4, metric: str = "dsc") -> decide.Found:
+    return decide.Found(Estimate((low + high) / 2, low, high, (high - low) / 4, 10.0), papers, seeds, metric)
+
+
 @pytest.mark.parametrize(
-    ("low", "high", "papers", "said"),
+    ("low", "high", "papers", "outcome", "said"),
     [
-        (0.1, 2.0, 1.0, "**holds**"),
-        (0.1, 2.0, None, "**holds**"),
-        (0.1, 2.0, 9.0, "**holds**; smaller than in the paper"),
-        (-2.0, -0.1, None, "**does not hold**"),
-        (-2.0, -0.1, 1.0, "**does not hold**; smaller than in the paper"),
-        (-1.0, 2.0, 3.0, "undecided; smaller than in the paper"),
-        (-1.0, 4.0, 3.0, "undecided"),
-        (-1.0, 4.0, None, "undecided"),
+        (0.1, 2.0, 1.0, decide.HOLDS, "**holds**"),
+        (0.1, 2.0, None, decide.HOLDS, "**holds**"),
+        (0.1, 2.0, 9.0, decide.HOLDS, "**holds**, smaller than the paper's 9.0"),
+        (0.1, 1.0, 0.5, decide.HOLDS, "**holds**, by less than 1.5"),
+        (-2.0, -0.1, 1.0, decide.REFUTED, "**does not hold**"),
+        (-1.0, 1.4, 0.5, decide.SMALL, "**smaller than 1.5**"),
+        (-4.0, 1.4, 3.0, decide.SMALL, "**smaller than 1.5**"),
+        (-1.0, 2.0, 3.0, decide.SMALLER, "**smaller than the paper's 3.0**"),
+        (-1.0, 4.0, 3.0, decide.UNDECIDED, "undecided"),
+        (-1.0, 4.0, None, decide.UNDECIDED, "undecided"),
     ],
 )
-def test_a_verdict(low: float, high: float, papers: float | None, said: str) -> None:
-    assert claims.Found(0.0, low, high, papers, 3).verdict == said
-    assert claims.Found(0.0, low, high, papers, 2).verdict == "2 seeds only"
+def test_a_verdict(low: float, high: float, papers: float | None, outcome: str, said: str) -> None:
+    one = found(low, high, papers)
+    assert one.outcome == outcome
+    assert one.verdict.startswith(said)
+    few = found(low, high, papers, seeds=2)
+    assert (few.outcome, few.verdict) == (decide.UNDECIDED, "2 seeds only")
+
+
+def test_a_distance_has_a_minimal_difference_of_its_own() -> None:
+    assert found(-0.2, 0.29, metric="asd").verdict == "**smaller than 0.3**"
+    assert found(-0.2, 0.31, metric="asd").outcome == decide.UNDECIDED
+
+
+def test_beside_what_is_undecided_stands_what_was_detectable() -> None:
+    one = found(-1.0, 4.0)
+    assert f"({one.detectable:.1f} detectable)" in one.verdict
+    assert decide.power_of(one.detectable, one.estimate.error, one.estimate.freedom) == pytest.approx(0.8)
 
 
 def on(stream: str, made: Run) -> Run:
@@ -54,11 +77,8 @@ def bench(rng: np.random.Generator, among_runs: float, uneven: float = 1.0) -> l
 
 
 @pytest.mark.parametrize(("among_runs", "uneven"), [(0.0, 1.0), (0.1, 1.0), (0.1, 2.0)])
-def test_a_claims_interval_covers_the_truth_about_as_often_as_it_says(
-    among_runs: float, uneven: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claims_interval_covers_the_truth_about_as_often_as_it_says(among_runs: float, uneven: float) -> None:
     """Even if the method that is judged has more noise than those it borrows from."""
-    monkeypatch.setattr(claims, "interval", partial(interval, draws=2000))
     claim = claims.Claim("", claims.over(["sga+c"], ["jm", "gem", "c-meta"], "BM", "BT", "FT"))
     covered, narrower = 0, []
     for trial in range(60):
@@ -88,32 +108,6 @@ def test_the_common_noise_is_the_variance_of_the_number() -> None:
     )
 
 
-def test_what_goes_beyond_is_better_by_both_measures_on_both_streams(tmp_path: Path) -> None:
-    """And a lead on one of them alone is none."""
-
-    def unseen(made: Run, dsc: float) -> Run:
-        folder = tmp_path / made.folder
-        folder.mkdir(parents=True)
-        rows = [{"site": "F", "subject": str(n), "classes": {"foreground": {"dsc": dsc + n / 100}}} for n in range(5)]
-        (folder / "unseen.json").write_text(json.dumps(rows))
-        return replace(changed(made, method="jm"), folder=folder)
-
-    rng = np.random.default_rng(0)
-    runs = [unseen(made, 0.5) for made in bench(rng, 0.0)]
-    ahead = {"good": (0.3, 0.8), "at home": (0.3, 0.5), "elsewhere": (0.0, 0.8)}
-    more = [
-        unseen(on(stream, run(name, seed, rng, shift=shift)), dsc)
-        for name, (shift, dsc) in ahead.items()
-        for stream in claims.STREAMS
-        for seed in range(3)
-    ]
-    lines = claims.beyond(runs, more).splitlines()[2:]
-    assert [line.split(" | ")[0] for line in lines] == ["| good", "| at home", "| elsewhere"]
-    assert [line.endswith("| **better** |") for line in lines] == [True, False, False]
-    assert lines[0].split(" | ")[4].startswith("+30.0 [")
-    assert not claims.beyond(runs, [r for r in more if r.seed < 2]).count("better")
-
-
 def test_what_the_paper_has_is_the_mean_of_its_comparisons() -> None:
     paper = claims.read_paper(ROOT / "results/paper.csv")
     runs = bench(np.random.default_rng(0), 0.0)
@@ -137,7 +131,7 @@ def test_a_comparisons_number_is_what_it_says() -> None:
     def of(name: str, which: str) -> float:
         return float(np.mean([r.results.measures["dsc"][which] for r in runs if r.name == name]))
 
-    for which in ("BM", "BT", "FT"):  # FM is another file's
+    for which in ("BM", "BT", "FM", "FT"):
         (ahead,) = claims.over(["sga"], ["jm"], which)
         assert found(ahead) == pytest.approx(of("sga", which) - of("jm", which))
         assert found(ahead, "asd") == pytest.approx(-10 * found(ahead))  # less is better
@@ -157,45 +151,122 @@ def test_a_comparisons_number_is_what_it_says() -> None:
     assert found(claims.Comparison("sga", claims.after(-1, 2), "jm")) == pytest.approx(ahead)
 
 
-def test_fm_is_over_every_unseen_subject_that_has_a_value(tmp_path: Path) -> None:
-    rows = [
-        {"site": "F", "subject": case, "classes": {"foreground": {"dsc": v}}} for case, v in [("a", 0.5), ("b", None)]
-    ]
-    (tmp_path / "unseen.json").write_text(json.dumps(rows))
-    assert claims.measure("FM").values(Run(tmp_path, as_results()), "dsc") == {"F": {"a": 0.5}}
+STREAM_OF = {"A-first": TWO_STREAMS["A-E"], "F-first": TWO_STREAMS["F-B"]}
+METHODS = ("finetune", *claims.REPLAY, "pooled")
 
 
-def test_a_lead_is_measured_again_with_one_thing_made_otherwise(tmp_path: Path) -> None:
-    """By its own bench and rival; and what has not been run has no line."""
-    rng = np.random.default_rng(5)
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results with a bench of the paper's methods, explanations, baselines and recommended methods."""
+    root = tmp_path_factory.mktemp("root")
+    shutil.copyfile(ROOT / "REPRODUCIBILITY.md", root / "REPRODUCIBILITY.md")
+    results = root / "results"
+    make_bench(results / "prostate", METHODS, STREAM_OF, seeds=range(4))
+    make_bench(results / "explanations", {"adam": "sga", "1 exemplar": "sga", "jm 1 exemplar": "jm"}, STREAM_OF, (0, 1))
+    make_bench(
+        results / "prostate-recommended",
+        {"recommended": "sga", "image-free": "lwf", "jm": "jm", "pooled": "pooled"},
+        STREAM_OF,
+    )
+    make_bench(results / "baselines", {"gem": "gem", "gem margin 0": "gem"}, STREAM_OF, (0, 1))
+    shutil.copyfile(ROOT / "results/paper.csv", results / "paper.csv")
+    return results
 
-    def publish(bench: str, name: str, seed: int, dsc: float) -> float:
-        made, folder = run(name, seed, rng), tmp_path / bench / "A-first" / name / f"seed-{seed}"
-        folder.mkdir(parents=True)
-        rows = [{"site": "F", "subject": str(n), "classes": {"foreground": {"dsc": dsc}}} for n in range(3)]
-        (folder / "unseen.json").write_text(json.dumps(rows))
-        write_results(folder, made.results)
-        return 100 * float(made.results.measures["dsc"]["BM"] or 0)
 
-    bm = {
-        (bench, name, seed): publish(bench, name, seed, dsc)
-        for bench, seeds, ahead in (("prostate-lite", (0, 1), 0.1), ("without-D", (0,), 0.3))
-        for seed in seeds
-        for name, dsc in (("jm", 0.5), ("sga+c", 0.5 + ahead))
+def test_pages_are_made_from_a_bench_that_is_whole(published: Path) -> None:
+    made = evidence.pages(published)
+    page = made[published.parent / "REPRODUCIBILITY.md"]
+    assert "Of the paper's 24 claims" in page
+    assert "All 72 runs are in, with 4 seeds." in " ".join(page.split())
+    assert "(docs/differences.svg)" in page
+    assert "has not been run yet" not in page
+    assert made[published.parent / "docs/differences.svg"].startswith("<svg")
+    assert "From a pilot of 4 seeds" in made[published / "prostate/power.md"]
+    assert len(made[published.parent / "docs/differences.svg"]) < 20_000
+
+
+def test_pages_are_made_from_a_bench_that_is_under_way(published: Path, tmp_path: Path) -> None:
+    """Some methods have fewer seeds, one has none, and other benches have not been run."""
+    root = tmp_path / "root"
+    shutil.copytree(published / "prostate", root / "results/prostate")
+    shutil.copyfile(published.parent / "REPRODUCIBILITY.md", root / "REPRODUCIBILITY.md")
+    shutil.copyfile(published / "paper.csv", root / "results/paper.csv")
+    shutil.rmtree(root / "results/prostate/F-first/sga+c")
+    shutil.rmtree(root / "results/prostate/A-first/gem/seed-3")
+    page = evidence.pages(root / "results")[root / "REPRODUCIBILITY.md"]
+    assert "67 of the 72 runs are in, with 4 seeds." in " ".join(page.split())
+    rows = {line.split(" | ")[0]: line for line in page.splitlines() if line.startswith("| ")}
+    assert rows["| SGA(+c) is the best of all"].endswith("| not run yet |")
+    assert rows["| Fine-tuning forgets the sites before"].count("[") == 3
+
+
+def test_the_figure_has_every_method_on_both_streams(published: Path) -> None:
+    runs = find_runs([published / "prostate"])
+    drawn = ElementTree.fromstring(figure.drawing(runs))
+    names = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert [name for name in names if name in METHODS] == [name for name in METHODS if name != "jm"]
+    shown = figure.differences(runs)
+    assert len(shown) == (len(METHODS) - 1) * 2 * 2
+    one = claims.find([("F-first", claims.Comparison("gem", claims.measure("FM"), "jm"))], runs, "dsc", {})
+    assert shown["gem", "FM", "F-first"] == one
+    without = figure.drawing([run for run in runs if run.name == "jm"])  # nothing to compare yet
+    assert ElementTree.fromstring(without) is not None
+
+
+def by_name(runs: list[Run], name: str, which: str) -> dict[int, float]:
+    """The mean over both streams, by seed, in %."""
+    here = [run for run in runs if run.name == name]
+    return {
+        k: 100 * float(np.mean([r.measure("dsc", which) for r in here if r.seed == k])) for k in {r.seed for r in here}
     }
-    lines = [line.split(" | ") for line in explanations.leads(tmp_path).splitlines()[2:]]
-    assert [(line[0], line[1]) for line in lines] == [
-        ("| as it is", "2"),
-        ("| as it is, seed 0 alone", "1"),
-        ("| site B: without D, too", "1"),
-    ]
-    for line, bench, seeds in zip(
-        lines, ("prostate-lite", "prostate-lite", "without-D"), ([0, 1], [0], [0]), strict=True
-    ):
-        ahead = np.mean([bm[bench, "sga+c", k] - bm[bench, "jm", k] for k in seeds])
-        assert line[2].startswith(f"{ahead:+.1f} [")
-    assert [line[4].split()[0] for line in lines] == ["+10.0", "+10.0", "+30.0"]
-    assert [line[3] for line in lines] == ["", "", ""]  # F-first has no run
+
+
+def test_a_lead_and_its_change_with_one_thing_changed(published: Path) -> None:
+    main, here = (find_runs([published / name]) for name in ("prostate", "explanations"))
+    lines = [line.strip("| ").split(" | ") for line in explanations.leads(published).splitlines()[2:]]
+    assert [line[1] for line in lines] == ["4", "2", "2"]
+    sga, jm = by_name(main, "sga+c", "BM"), by_name(main, "jm", "BM")
+    adam, ours, theirs = (by_name(here, name, "BM") for name in ("adam", "1 exemplar", "jm 1 exemplar"))
+    expected = {
+        "lead": np.mean([sga[k] - jm[k] for k in range(4)]),
+        "adam": np.mean([adam[k] - jm[k] for k in (0, 1)]),
+        "change by adam": np.mean([adam[k] - sga[k] for k in (0, 1)]),
+        "change by 1 exemplar": np.mean([ours[k] - theirs[k] - sga[k] + jm[k] for k in (0, 1)]),
+    }
+    means = [lines[0][2], lines[1][2], lines[1][4], lines[2][4]]
+    assert [float(text.split()[0]) for text in means] == pytest.approx(list(expected.values()), abs=0.06)
+
+
+def test_the_best_settings_of_a_baseline_are_in_bold(published: Path) -> None:
+    runs, names = find_runs([published / "baselines"]), ("gem", "gem margin 0")
+    levels = {name: [by_name(runs, name, which) for which in ("BM", "FM")] for name in names}
+    best = max(names, key=lambda name: np.mean([list(of.values()) for of in levels[name]]))
+    assert baselines.best(runs) == best
+    assert baselines.table(published).count(f"**{best}") == 1
+    assert baselines.best(runs[1:]) is None  # one run is missing
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(-1.9, 0.0, "reached"), (-4.0, -2.1, "missed"), (-3.0, 1.0, "undecided")]
+)
+def test_an_aim(low: float, high: float, said: str) -> None:
+    assert said in aims.NO_IMAGE.judged(found(low, high))
+    assert "2 seeds only" in aims.NO_IMAGE.judged(found(low, high, seeds=2))
+
+
+def test_the_aims_are_about_every_site(published: Path) -> None:
+    rows = [line.strip("| ").split(" | ") for line in aims.table(published).splitlines()[2:]]
+    assert len(rows) == 2 * (2 + 5)
+    assert [row[2] for row in rows if row[1] == "A-first"][2:] == ["A", "B", "C", "D", "F, held out"]
+    assert all(row[4] == "3" for row in rows)
+
+
+@pytest.mark.skipif("prostate" not in ready(), reason="no ready configuration `prostate`")
+@pytest.mark.parametrize("name", ["explanations", "baselines"])
+def test_what_is_changed_is_changed_at_the_settings_of_the_main_bench(name: str) -> None:
+    main, here = read_plan("prostate"), read_plan(str(ROOT / f"experiments/{name}.yaml"))
+    assert here.settings == main.settings
+    assert here.streams == main.streams
 
 
 def test_a_spike_is_a_replay_loss_of_ten_times_the_usual_in_a_rounds_second_half(tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ import pytest
 from experiments import nnunet
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
-from smg.learner.events import Begin, Evaluation, StepReport
-from smg.learner.results import StreamRecord
 from smg.report.runs import Run
 from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites
@@ -96,25 +94,28 @@ def test_a_smaller_plan_is_one_that_a_network_can_be_built_of(planned: dict[str,
     assert json.dumps(planned) == before
 
 
-def test_the_budget_is_the_time_between_steps_of_the_streams_rounds(run: Run) -> None:
-    def step(round: int, iteration: int, second: float) -> StepReport:
-        time = f"2026-01-01T00:00:{second:06.3f}+00:00"
-        return StepReport(round=round, site="A", iteration=iteration, time=time, losses={}, cosines={})
-
-    stream = StreamRecord(order=("A", "B"), unseen="C")
-    begin = Begin(rounds=("A", "B", "C"), iterations=4, method="jm", stream=stream, seed=0)
-    events = [
-        *(begin, step(1, 1, 2), step(1, 3, 4.5)),  # 2.5 s; then it is stopped
-        *(begin, step(1, 3, 20), step(1, 4, 21)),  # 1 s
-        Evaluation(round=1, site="A", means={}, time="2026-01-01T00:00:30.000+00:00"),
-        *(step(2, 1, 31), step(2, 4, 34)),  # 3 s
-        *(step(3, 1, 40), step(3, 4, 50)),  # of the held-out site
-    ]
-    threads = 2
-    on_two = changed(run, versions={"threads": threads})
-    assert nnunet.seconds_trained(on_two, events) == pytest.approx(threads * 6.5)
+def test_the_budget_is_the_time_of_the_streams_rounds(run: Run) -> None:
+    costs = run.results.costs
+    assert costs is not None
+    timed = costs.model_copy(update={"seconds": {"A": 2.5, "B": 4.0, "C": 10.0}})  # C is held out
+    two = changed(run, versions={"threads": 2}, costs=timed.model_dump())
+    assert nnunet.seconds_trained(two) == pytest.approx(2 * 6.5)
     with pytest.raises(SmgError, match="give --seconds"):
-        nnunet.seconds_trained(run, [begin])
+        nnunet.seconds_trained(Run(run.folder, run.results.model_copy(update={"costs": None})))
+
+
+@pytest.mark.parametrize(
+    ("fast", "features"), [(32, 32), (16, 16), (8, 8), (0, 8)]
+)  # the widest network that takes enough steps
+def test_the_largest_plan_that_takes_enough_steps(monkeypatch: pytest.MonkeyPatch, fast: int, features: int) -> None:
+    def width(plan: dict[str, Any]) -> int:
+        return plan["configurations"]["2d"]["architecture"]["arch_kwargs"]["features_per_stage"][0]
+
+    monkeypatch.setattr(nnunet, "seconds_a_step", lambda plan: 0.1 if width(plan) <= fast else 10.0)
+    chosen, why = nnunet.choose(plans(192, 6), 0.1 * nnunet.ENOUGH, None)
+    assert width(chosen) == features
+    assert ("a smaller one" in why) == (features < 32)
+    assert width(nnunet.choose(plans(192, 6), 1.0, "own")[0]) == 32
 
 
 def test_our_own_rows_score_what_the_run_says(run: Run, tmp_path: Path) -> None:
@@ -123,20 +124,23 @@ def test_our_own_rows_score_what_the_run_says(run: Run, tmp_path: Path) -> None:
     for metric in ("dsc", "asd"):
         for measure in ("BM", "FM"):
             assert scores[metric][measure] == pytest.approx(run.measure(metric, measure)), (metric, measure)
-    assert scores["dsc"]["FM all"] is None
-    assert "ours" in nnunet.table({"ours": scores})[1]
+    assert any(line.startswith("| ours |") for line in nnunet.table({"ours": scores}))
 
 
-def test_more_subjects_of_the_unseen_site_count_in_a_column_of_their_own(run: Run, tmp_path: Path) -> None:
-    of_site = [row for row in nnunet.last_rows(run) if row["site"] == "C"]
-    more = [{"site": "C", "subject": name, "classes": {"foreground": {"dsc": dsc, "asd": None}}}
-            for name, dsc in (("X", 0.5), ("Y", 1.0))]  # fmt: skip
-    (tmp_path / "unseen.json").write_text(json.dumps([*of_site, *more]))
-    scores = nnunet.score(Run(tmp_path, run.results), [*nnunet.last_rows(run), *more])
-    known = [row["classes"]["foreground"]["dsc"] for row in of_site]
-    assert scores["dsc"]["FM"] == pytest.approx(np.mean(known))
-    assert scores["dsc"]["FM all"] == pytest.approx(np.mean([*known, 0.5, 1.0]))
-    assert scores["asd"]["without"] - nnunet.score(run, nnunet.last_rows(run))["asd"]["without"] == 2
+def test_the_page_keeps_one_table_for_each_stream_and_budget(run: Run, tmp_path: Path) -> None:
+    scores = {"ours, jm": nnunet.score(run, nnunet.last_rows(run))}
+    figures = {"nnunet": "2.8.1", "plan": "", "why": "Its plan\nA smaller one", "seconds": 10.0, "steps": 20}
+    figures |= {"stream": "A B | C", "seed": 0, "trained on": 4, "scores": scores}
+    page = tmp_path / "nnunet.md"
+    for changes in ({}, {"seconds": 40.0}, {"steps": 30}, {"stream": "B A | C"}):
+        nnunet.write_page(page, figures | changes)
+    text = page.read_text()
+    assert [line[:13] for line in text.splitlines() if line.startswith("**")] == ["**A B | C**, "] * 2 + [
+        "**B A | C**, "
+    ]
+    assert "30 steps, 0.33 s a step" in text  # the later of two with the same budget
+    assert json.loads(page.with_suffix(".json").read_text())[1]["seconds"] == 40
+    assert f"{100 * scores['ours, jm']['dsc']['BM']:.1f}" in text
 
 
 class Draws:
