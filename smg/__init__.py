@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from smg.learner.learner import Learner
     from smg.learner.stream import Stream
     from smg.sites.site import Site
+    from smg.vault.key import Key
 
-__all__ = ["Learner", "LearnerConfig", "Site", "Stream", "methods"]
+__all__ = ["Key", "Learner", "LearnerConfig", "Site", "Stream", "methods"]
 
 # Imported when first asked for: torch takes a second, and `smg --help` needs none of it.
 _HOMES = {
+    "Key": "smg.vault.key",
     "Learner": "smg.learner.learner",
     "LearnerConfig": "smg.learner.config",
     "Site": "smg.sites.site",

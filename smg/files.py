@@ -43,7 +43,7 @@ def make_private(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it; inside a private folder they are private."""
+    """Make a folder and those above it, which a power failure does not undo; inside a private one they are private."""
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
     if not folder.is_dir():
@@ -53,10 +53,11 @@ def make_folder(folder: Path) -> None:
             folder.mkdir(mode=0o700 if private else 0o777)
             if private:
                 folder.chmod(0o700)
+            sync_folder(folder.parent)
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise an error that names the first thing inside a folder that is no plain file or folder.
+    """Raise an error that names the first entry of a folder that is neither a plain file nor a folder.
 
     A link in a folder that came from elsewhere may lead to any file of this machine, and a named pipe never ends.
     """
@@ -110,8 +111,7 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
         _create(temporary)
         yield temporary
         if durable:
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
+            _sync_file(temporary)
         os.replace(temporary, path)
         if durable:
             sync_folder(path.parent)
@@ -124,16 +124,19 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
 
 
 @contextmanager
-def placing(path: Path, is_good: Callable[[Path], bool]) -> Iterator[Path]:
+def placing(path: Path, is_good: Callable[[Path], bool], durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`, and move it to `path` unless a good file has come there meanwhile.
 
-    Another host may have that file mapped into memory; on NFS it would lose the pages of one that is replaced.
+    The file is flushed to disk only if `durable` is true. Another host may have that file mapped into memory; on NFS it
+    would lose the pages of one that is replaced.
     """
     make_folder(path.parent)
     temporary = _beside(path)
     try:
         _create(temporary)
         yield temporary
+        if durable:
+            _sync_file(temporary)
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -141,6 +144,9 @@ def placing(path: Path, is_good: Callable[[Path], bool]) -> Iterator[Path]:
                 os.replace(temporary, path)
         except OSError:  # a file system without hard links
             os.replace(temporary, path)
+        if durable:
+            temporary.unlink(missing_ok=True)
+            sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -167,15 +173,20 @@ def folder_in(parent: Path) -> Iterator[Path]:
 
 def _beside(path: Path) -> Path:
     """Return a new name beside `path` that holds host and process; remove what dead processes of this host left."""
-    ours = f".{path.name}-{socket.gethostname()}-"
-    for left in path.parent.glob(f"{glob.escape(ours)}*-*"):
+    remove_temporaries(path.parent, path.name)
+    return path.with_name(f".{path.name}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def remove_temporaries(folder: Path, name: str | None = None) -> None:
+    """Remove what dead processes of this host were writing in a folder, in the place of one file or of any."""
+    wanted = "*" if name is None else glob.escape(name)
+    for left in folder.glob(f".{wanted}-{glob.escape(socket.gethostname())}-*-*"):
         process = left.name.split("-")[-2]
         if process.isdigit() and not _alive(int(process)):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
             else:
                 left.unlink(missing_ok=True)
-    return path.with_name(f"{ours}{os.getpid()}-{secrets.token_hex(4)}")
 
 
 def _alive(process: int) -> bool:
@@ -207,8 +218,14 @@ def _alive_on_windows(process: int) -> bool:
         kernel.CloseHandle(ctypes.c_void_p(handle))
 
 
+def _sync_file(path: Path) -> None:
+    """Flush a file's content to disk; its name is flushed with its folder."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
 def sync_folder(folder: Path) -> None:
-    """Flush a folder to disk, so that a rename in it survives a power failure."""
+    """Flush a folder to disk, so that a file made, renamed or removed in it stays so after a power failure."""
     if sys.platform == "win32":  # where a folder cannot be opened, and NTFS journals renames
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -236,7 +253,7 @@ def _finite(value: Any) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text holds; raise ValueError for whatever is no JSON, also if it is nested without end."""
+    """Return the content of a JSON text; raise ValueError if it is not JSON, also if it is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -269,7 +286,10 @@ def json_file(value: object, sort_keys: bool = True) -> bytes:
 
 
 def append_line(path: Path, value: object, durable: bool = False) -> None:
-    """Append a JSON object to a file of lines, on a line of its own even where a crash has cut the last line."""
+    """Append a JSON object to a file of lines, on a line of its own even where a crash has cut the last line.
+
+    With `durable` the line, and the file's name, have reached the disk when this returns.
+    """
     with naming(path), io.open(path, "ab+", opener=_opened_to_append) as file:  # noqa: UP020, as Path.open does
         end = file.seek(0, os.SEEK_END)
         file.seek(max(0, end - 1))
@@ -278,6 +298,8 @@ def append_line(path: Path, value: object, durable: bool = False) -> None:
         if durable:
             file.flush()
             os.fsync(file.fileno())
+    if durable:
+        sync_folder(path.parent)
 
 
 def _opened_to_append(path: str, flags: int) -> int:
@@ -294,14 +316,18 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], dict[str, str], int]
 
     No array is read. Raises ValueError if the file is shorter or longer than its header announces.
     """
-    size = path.stat().st_size
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if length > size:
-            raise ValueError("cut short")
-        head = parse_json(file.read(length))
-        if not isinstance(head, dict):
-            raise ValueError("no header")
+        return read_safetensors_header(file.read, path.stat().st_size)
+
+
+def read_safetensors_header(read: Callable[[int], bytes], size: int) -> tuple[dict[str, Any], dict[str, str], int]:
+    """Return the header of a safetensors file of `size` bytes, of which `read` returns the next ones."""
+    length = int.from_bytes(read(8), "little")
+    if length > size:
+        raise ValueError("cut short")
+    head = parse_json(read(length))
+    if not isinstance(head, dict):
+        raise ValueError("no header")
     metadata = head.pop("__metadata__", {})
     if max((entry["data_offsets"][1] for entry in head.values()), default=0) + 8 + length != size:
         raise ValueError("cut short")

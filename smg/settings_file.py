@@ -24,7 +24,7 @@ from typing import Any
 
 from smg.errors import Misuse, SmgError
 from smg.learner.config import LearnerConfig
-from smg.learner.configure import Tree, configuration, from_yaml, over, read_yaml, typed
+from smg.learner.config_layers import Tree, configuration, from_yaml, over, read_yaml, typed
 from smg.sites.site import Aliases, canonical
 from smg.sites.split import PARTS, twice
 
@@ -126,7 +126,7 @@ def _checked(content: Tree, source: str, folder: Path | None) -> SettingsFile:
     method, seed = settings.pop("method", None), settings.pop("seed", None)
     part = content.get("part", "test")
     if part not in PARTS:
-        raise SmgError(f"{source}: part is one of {', '.join(PARTS)}, not {part!r}")
+        raise SmgError(f"{source}: part {part!r} does not exist; give one of {', '.join(PARTS)}")
     data = content.get("data")
     aliases = _aliases(content.get("aliases") or {}, source, folder)
     read = SettingsFile(
@@ -168,7 +168,7 @@ def _aliases(value: Any, source: str, folder: Path | None) -> Aliases:
             raise SmgError(f"{source}: aliases: {value} lists none; name a configuration that has `aliases: {{...}}`")
         return _aliases(listed, value, None)
     if not isinstance(value, dict) or not all(isinstance(names, list) for names in value.values()):
-        raise SmgError(f"{source}: aliases are `SITE: [OTHER NAME, ...]`, or the configuration that lists them")
+        raise SmgError(f"{source}: aliases cannot be read; write `SITE: [OTHER NAME, ...]`, or a configuration's name")
     aliases = {str(site): tuple(str(name) for name in names) for site, names in value.items()}
     for name in twice(name.upper() for site, names in aliases.items() for name in (site, *names)):
         raise SmgError(f"{source}: aliases: {name} stands for two sites; give it to one of them")
@@ -178,7 +178,7 @@ def _aliases(value: Any, source: str, folder: Path | None) -> Aliases:
 def _streams(content: Tree, source: str, aliases: Aliases) -> dict[str, StreamPlan]:
     streams = content.get("streams") or {}
     if not isinstance(streams, dict):
-        raise SmgError(f"{source}: streams are `NAME: {{order: [SITE, SITE, ...], unseen: SITE}}`")
+        raise SmgError(f"{source}: streams cannot be read; write `NAME: {{order: [SITE, SITE, ...], unseen: SITE}}`")
     streams = dict(streams)
     if "unseen" in content and "order" not in content:
         raise SmgError(f"{source}: `unseen` without `order`; write both, or `unseen` inside each of the streams")
@@ -192,7 +192,7 @@ def _streams(content: Tree, source: str, aliases: Aliases) -> dict[str, StreamPl
 def _stream(value: Any, source: str, aliases: Aliases) -> StreamPlan:
     order = value.get("order") if isinstance(value, dict) else None
     if not isinstance(order, list) or not order or set(value) - {"order", "unseen"}:
-        raise SmgError(f"{source}: a stream is `order: [SITE, SITE, ...]` and `unseen: SITE`")
+        raise SmgError(f"{source}: a stream cannot be read; write `order: [SITE, SITE, ...]` and `unseen: SITE`")
     unseen = value.get("unseen")
     try:
         return stream_plan([str(site) for site in order], None if unseen is None else str(unseen), aliases)
@@ -202,7 +202,7 @@ def _stream(value: Any, source: str, aliases: Aliases) -> StreamPlan:
 
 def _methods(entries: Any, source: str) -> dict[str, Tree]:
     if not isinstance(entries, list):
-        raise SmgError(f"{source}: methods are a list, such as [jm, sga+c]")
+        raise SmgError(f"{source}: methods cannot be read; write a list, such as [jm, sga+c]")
     named = [_method(entry, source) for entry in entries]
     for name in twice(name for name, _ in named):
         raise SmgError(f"{source}: two methods are called {name!r}; give one of them another `name`")
@@ -218,7 +218,7 @@ def _method(entry: Any, source: str) -> tuple[str, Tree]:
         if "seed" in own:
             raise SmgError(f"{source}: method {name!r} has a seed; the seeds of all methods are `seeds: [0, 1, 2]`")
         return _folder_name(name, "method", source), own
-    raise SmgError(f"{source}: a method is a name, or `{{name: ..., method: ..., any setting: ...}}`, not {entry!r}")
+    raise SmgError(f"{source}: {entry!r} is not a method; write a name, or `{{name: ..., method: ..., setting: ...}}`")
 
 
 def _folder_name(name: str, what: str, source: str) -> str:
@@ -229,7 +229,7 @@ def _folder_name(name: str, what: str, source: str) -> str:
 
 def _seeds(value: Any, source: str) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(isinstance(seed, int) and seed >= 0 for seed in value):
-        raise SmgError(f"{source}: seeds are a list of whole numbers, such as [0, 1, 2]")
+        raise SmgError(f"{source}: seeds cannot be read; write whole numbers, such as [0, 1, 2]")
     for seed in twice(value):
         raise SmgError(f"{source}: seed {seed} is listed twice; list it once")
     return tuple(value)

@@ -23,8 +23,24 @@ def handle_signals() -> None:
         signal.signal(signal.SIGINT, _interrupt)
 
 
+def stay_quiet() -> None:
+    """Handle signals at the end of a command: it ends anyway, and Ctrl-C ends it at once without a traceback.
+
+    The handlers of before would raise an error in whatever Python does last, and SIGTERM change the exit code.
+    """
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(_signal: int, frame: FrameType | None) -> None:
+    os._exit(STOPPED)
+
+
 def was_interrupted(error: BaseException) -> bool:
-    """Return whether an error came out of an interrupt: some code turns what it does not expect into another error."""
+    """Return whether an interrupt caused an error: some libraries raise another error in place of KeyboardInterrupt."""
     before = error.__cause__ or error.__context__
     return isinstance(error, KeyboardInterrupt) or (before is not None and was_interrupted(before))
 
@@ -41,10 +57,15 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def _interrupt(_signal: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt; in an import, which may swallow it, end at once: nothing is under way yet."""
     if _is_importing(frame):
-        if os.environ.get("RANK", "0") == "0":
-            os.write(2, b"smg: stopped\n")
+        say_stopped()
         os._exit(STOPPED)
     raise KeyboardInterrupt
+
+
+def say_stopped() -> None:
+    """Write that the command was stopped; of a job's processes the first one says it."""
+    if os.environ.get("RANK", "0") == "0":
+        os.write(2, b"smg: stopped\n")
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -1,4 +1,4 @@
-"""Which code of one's own may run: what a model folder names is data until the user trusts it.
+"""Decide which of the user's own code may run: a name in a model folder is data until the user trusts it.
 
 A folder's settings may name a method, a loss, a replay policy (`mine.py:mine`) or a network (`package.module:factory`).
 Such a name runs in three cases:
@@ -52,7 +52,7 @@ def allow_everything() -> None:
 
 
 def begin_call() -> None:
-    """Forget what was allowed: the next call has its own words."""
+    """Forget the code allowed by the call before: each call has its own arguments."""
     global _everything
     _everything = False
     _allowed.clear()

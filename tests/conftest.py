@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,12 @@ def _own_secret(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SMG_SECRET", str(tmp_path_factory.mktemp("secret") / "secret"))
         yield
+
+
+@pytest.fixture
+def desk(made: Path, tmp_path: Path) -> Path:
+    """Return a copy of the folder that a module's fixture `made` returns, for one test to change."""
+    return shutil.copytree(made, tmp_path / "desk")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
-"""What a page of documentation shows is tried as a reader would: its files written, its commands typed, in order.
+"""Try what a page of documentation shows as a reader would: write its files and type its commands, in order.
 
-A ```yaml or ```python block whose first line names a file, as `# grid.yaml`, is written to it; every `smg` and `make`
-line of a ```sh block is run; one that torchrun would start, in this process alone (tests/cli/test_job.py does it for
-real). Where a command trains, smaller settings are put behind it, since the paper's
-take days: everything else is as it stands on the page.
+A ```yaml or ```python block whose first line names a file, as `# grid.yaml`, is written to it. Every `smg` and `make`
+line of a ```sh block is run; a line for torchrun, in this process alone (tests/cli/test_torchrun_job.py runs it in
+several). A command that trains gets smaller settings, since the paper's take days.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def _try(command: str, folder: Path) -> None:
     if words[0] == "torchrun":
         words = words[words.index("-m") + 1 :]
     assert words[0] == "smg", f"{command}: only smg, make and torchrun -m smg can be tried"
-    trains = words[1] in ("learn", "run", "bench")
+    trains = words[1] in ("init", "learn", "run", "bench")
     more = (_smaller(words, folder) if trains else []) + (FEWER if words[1] == "bench" else [])
     more += ["--workers", "1"] if words[1] == "bench" and "--slurm" not in words else []
     result = smg(*words[1:], *more, cwd=folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -61,3 +62,24 @@ def test_the_dockerfile_by_hadolint(tmp_path: Path) -> None:
     linter.chmod(0o755)
     checked = subprocess.run([linter, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_no_module_of_one_system_alone_is_imported_with_the_package() -> None:
+    """The package imports on Windows too: what only POSIX has is imported in the function that needs it."""
+    posix = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios"}
+    for path in sorted((ROOT / "smg").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        inside = {id(node) for part in ast.walk(tree) if isinstance(part, ast.FunctionDef) for node in ast.walk(part)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in inside:
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+                assert not posix & set(names), f"{path}, line {node.lineno}"
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """Except a command's module and the module that does its work, as `smg.cli.verify` and `smg.learner.verify`."""
+    places: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "smg").rglob("*.py")):
+        if not path.name.startswith("__"):
+            places.setdefault(path.name, []).append(path.parent.name)
+    assert {name: folders for name, folders in places.items() if len([f for f in folders if f != "cli"]) > 1} == {}

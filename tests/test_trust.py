@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import py_compile
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +18,7 @@ from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.learner.store import Store
 from smg.networks import NetworkConfig, build_network
-from tests.cli.commands import TINY, assert_line, smg
-from tests.conftest import write_site
+from tests.cli.commands import TINY, assert_line, smg, write_and_learn
 
 MINE = """from pathlib import Path
 
@@ -49,18 +47,7 @@ def network(**arguments):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two sites, A and B, and a model that has learned A."""
-    folder = tmp_path_factory.mktemp("made")
-    for place, name in enumerate("AB"):
-        write_site(folder / name, 4, first_seed=10 * place)
-    result = smg("learn", "model", "A", *TINY, cwd=folder)
-    assert result.returncode == 0, result.stderr
-    return folder
-
-
-@pytest.fixture
-def desk(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "desk")
-    return tmp_path / "desk"
+    return write_and_learn(tmp_path_factory.mktemp("made"), "AB", "A")
 
 
 def received(desk: Path, changes: dict[str, Any]) -> None:

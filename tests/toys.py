@@ -15,7 +15,7 @@ from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Batch, Iteration
 from smg.prepare.cache import Prepared
 from smg.prepare.grid import Grid
-from smg.prepare.options import Preparation
+from smg.prepare.prepare_options import Preparation
 from smg.prepare.slices import Slices
 from smg.sites.site import Subject
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 from pydantic import ConfigDict, JsonValue
 
 from smg.errors import SmgError
+from smg.json_records import FileRecord, Record, Tree, read_record, write_record
 from smg.learner.results import StreamRecord
-from smg.records import FileRecord, Record, Tree, read_record, write_record
 
 BENCH = "bench.json"
 FAILURE = "failure.txt"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from smg.bench.folder import FAILURE
-from smg.bench.plan import PlannedRun
+from smg.bench.planned_runs import PlannedRun
 from smg.bench.slurm_queue import Queue, ask, queue, submitted
 from smg.bench.state import Active, OnFinished, OnPoll, PlannedBench
 from smg.errors import SmgError
@@ -183,7 +183,7 @@ class SlurmBench(PlannedBench[Task]):
         path = self.folder / "slurm" / f"{self._name}.sh"
         with replacing(path) as temporary:
             temporary.write_text(self.script(self.todo))
-        # Before it is submitted: should this process die, whoever comes next finds the jobs by their name.
+        # Written before the jobs are submitted: if this process dies, the next one finds the jobs by their name.
         write_json(path.with_suffix(".json"), {"runs": [str(run.folder(Path())) for run in self.todo]})
         try:
             ask("sbatch", "--parsable", str(path))

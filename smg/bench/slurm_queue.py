@@ -50,7 +50,7 @@ def cancel(folder: Path) -> int:
 
 
 def ask(*words: str) -> str:
-    """Return what a command of Slurm prints; a failure is one line. The user's own habits of squeue do not count."""
+    """Return the output of a Slurm command; a failure is one line. The user's own squeue formats are ignored."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
     try:
         asked = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)

@@ -17,11 +17,11 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from smg.bench.folder import BENCH, FAILURE, BenchRecord, NamedMethod, NamedStream, read_bench, write_bench
-from smg.bench.plan import Plan, PlannedRun
+from smg.bench.planned_runs import Plan, PlannedRun
 from smg.errors import SmgError
 from smg.files import replacing
 from smg.learner.config import OPENED, LearnerConfig
-from smg.learner.configure import over
+from smg.learner.config_layers import over
 from smg.learner.events import Standing, standing
 from smg.learner.results import StreamRecord, results_of
 
@@ -59,7 +59,7 @@ class PlannedBench(Generic[Run]):
     folder: Path
     data: Path
     workers: int  # runs at a time
-    threads: int = 0  # CPU threads of each run; 0: as whoever carries them out decides
+    threads: int = 0  # CPU threads of each run; 0: the worker's default
     options: tuple[str, ...] = ()  # added to every run's command
     todo: list[PlannedRun] = field(default_factory=list)
     active: list[Run] = field(default_factory=list)
@@ -70,7 +70,11 @@ class PlannedBench(Generic[Run]):
     def sort(self) -> None:
         """Tell finished runs from those still to come, and write the plan into the folder."""
         for run in self.plan.runs():
-            (self.done if self._is_done(run) else self.todo).append(run)
+            if self._is_done(run):
+                (run.folder(self.folder) / FAILURE).unlink(missing_ok=True)  # it was killed after its last result
+                self.done.append(run)
+            else:
+                self.todo.append(run)
         self.claim()
 
     def command(self, run: PlannedRun) -> list[str]:

@@ -18,7 +18,7 @@ from functools import cache
 from typing import IO
 
 from smg.bench.folder import FAILURE
-from smg.bench.plan import PlannedRun
+from smg.bench.planned_runs import PlannedRun
 from smg.bench.state import Active, OnFinished, OnPoll, PlannedBench, openmp_threads
 from smg.cores import cores
 from smg.files import locked
@@ -82,7 +82,7 @@ class Bench(PlannedBench[Worker]):
             stdout=subprocess.DEVNULL,
             stderr=errors,
             start_new_session=True,  # a terminal's Ctrl-C goes to the bench alone, which passes it on once
-            preexec_fn=_die_with_parent,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # Windows refuses any
             env=None if gpu is None else os.environ | {"CUDA_VISIBLE_DEVICES": gpu},
         )
         stands = self.stands(run)
@@ -126,6 +126,5 @@ def gpus() -> tuple[str, ...]:
 
 def _die_with_parent() -> None:
     """Ask Linux to end this process when its bench ends, however it ends; elsewhere the run continues alone."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)

@@ -10,18 +10,22 @@ from typing import Annotated
 import typer
 
 from smg import __version__
-from smg.cli import federation, model, past, runs, sites, terminal
+from smg.cli import federation, past, sites, terminal
 from smg.cli.bench import bench
 from smg.cli.demo import demo
+from smg.cli.encryption import init, rekey, with_key
+from smg.cli.evaluate import evaluate
 from smg.cli.export import card, export
 from smg.cli.forget import forget
-from smg.cli.job import one_voice, processes, together
+from smg.cli.learn import learn
 from smg.cli.list_settings import settings
 from smg.cli.options import with_limit, with_loudness
 from smg.cli.plan import plan
 from smg.cli.predict import predict
 from smg.cli.report import report
+from smg.cli.run import run
 from smg.cli.serve import serve
+from smg.cli.torchrun_job import one_voice, processes, together
 from smg.cli.trust import trust_code
 from smg.cli.verify import verify
 from smg.cli.watch import watch
@@ -43,8 +47,9 @@ app = typer.Typer(
 )
 app.command()(with_loudness(demo))
 app.command()(with_loudness(with_limit(plan)))
-app.command()(with_loudness(with_limit(together(model.learn))))
-app.command()(with_loudness(with_limit(model.evaluate)))
+app.command()(with_loudness(with_key(init)))
+app.command()(with_loudness(with_key(with_limit(together(learn)))))
+app.command()(with_loudness(with_key(with_limit(evaluate))))
 app.command()(with_loudness(with_limit(predict)))
 app.command()(with_loudness(export))
 app.command()(with_loudness(serve))
@@ -53,8 +58,9 @@ app.command()(with_loudness(past.history))
 app.command()(with_loudness(past.rollback))
 app.command()(with_loudness(past.accept))
 app.command()(with_loudness(past.abandon))
-app.command()(with_loudness(forget))
-app.command()(with_loudness(with_limit(together(runs.run))))
+app.command()(with_loudness(with_key(forget)))
+app.command()(with_loudness(with_key(rekey)))
+app.command()(with_loudness(with_limit(together(run))))
 app.command()(with_loudness(with_limit(bench)))
 app.command()(with_loudness(watch))
 app.command()(with_loudness(with_limit(report)))

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smg.cli.options import Baseline, Iterations, LeaveOut, Settings, Track, ready_by_prefix, tracked, worded
-from smg.cli.runs import Data, Part, TensorBoard, data_folder, dsc_text, listed, planned, seed_of, sites_of
-from smg.cli.terminal import duration, redraws, say
+from smg.cli.run import Data, Part, TensorBoard, data_folder, dsc_text, listed, planned, seed_of, sites_of
+from smg.cli.terminal import redraws, say
 from smg.errors import Misuse, Stopped
-from smg.report.text import print_table
+from smg.report.text import duration, print_table
 
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from smg.bench.plan import PlannedRun
+    from smg.bench.planned_runs import PlannedRun
     from smg.bench.slurm import SlurmBench
     from smg.bench.workers import Bench
     from smg.learner.results import Results

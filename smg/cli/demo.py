@@ -40,15 +40,15 @@ def demo(
 
         federated_demo(out, seed)
         return
-    from smg.bench.plan import read_plan
+    from smg.bench.planned_runs import read_plan
     from smg.bench.workers import Bench
     from smg.cli.bench import go_through
     from smg.cli.sites import make_phantoms
     from smg.cores import cores
-    from smg.report.demo import draw_demo
+    from smg.report.demo_picture import draw_demo
     from smg.report.page import write_report
     from smg.report.runs import find_runs
-    from smg.report.sites import draw_sites, plain_tiles
+    from smg.report.site_picture import draw_sites, plain_tiles
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
 
@@ -70,7 +70,7 @@ def demo(
 
 def sentences(runs: list[Run]) -> list[str]:
     """Return the results as text: one line for each method and one for the held-out hospital; means over seeds."""
-    from smg.report.demo import by_method, lost, mean_dsc
+    from smg.report.demo_picture import by_method, lost, mean_dsc
 
     order, unseen = runs[0].order, str(runs[0].unseen)
     first, since = order[0], " and ".join(order[1:])

@@ -1,4 +1,4 @@
-"""`smg export` and `smg card`: a model for other programs, and what is to be said of it."""
+"""`smg export` and `smg card`: write a model for other programs, and its model card."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from smg.cli.options import Model, TrustCode
 from smg.cli.terminal import say
 from smg.errors import Misuse, SmgError
 from smg.export import KINDS, Kind
+from smg.report.text import print_line, printable
 
 Round = Annotated[int | None, typer.Option("--round", help="Which round. [default: the current one]", min=0)]
 
@@ -33,7 +34,7 @@ def export(
 
     checked, version = _kind(kind), release(model, number)
     for path in write(version, checked, out):
-        print(out / path)
+        print_line(out / path)
     _note(model, checked, version.number)
 
 
@@ -57,11 +58,11 @@ def card(model: Model, number: Round = None, trust_code: TrustCode = False) -> N
     from smg.export.card import card as written
     from smg.export.release import release
 
-    print(written(release(model, number)), end="")
+    print(printable(written(release(model, number))), end="")
 
 
 def _kind(word: str) -> Kind:
     for kind in KINDS:
         if kind == word:
             return kind
-    raise Misuse(f"--as {word}: it is {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    raise Misuse(f"--as {word}: no such kind; give {', '.join(KINDS[:-1])} or {KINDS[-1]}")

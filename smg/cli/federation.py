@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from smg.cli.encryption import with_key
 from smg.cli.options import Json, Model, with_loudness
 from smg.cli.terminal import say
 from smg.errors import SmgError
@@ -44,7 +45,7 @@ def init(
 
     Example: `smg federation init federation --hospital A --hospital B --hospital C --host relay.example.org`
     """
-    _require_nvflare()
+    require_nvflare()
     from smg.federation.kit import provision
 
     for folder in provision(out, hospitals, host, port):
@@ -58,7 +59,7 @@ def serve(
 
     Example: `smg federation serve federation/relay`
     """
-    _require_nvflare()
+    require_nvflare()
     from smg.federation.flare import keep_running
     from smg.federation.kit import Kit
 
@@ -90,17 +91,20 @@ def join(
 
     Example: `smg federation join model --federation federation/A`
     """
-    _require_nvflare()
+    require_nvflare()
     from smg.federation.flare import keep_running
     from smg.federation.kit import Kit
     from smg.federation.limits import Audit
     from smg.federation.local_socket import ANSWERS
     from smg.federation.service import Service, answer_at
     from smg.files import locked
+    from smg.learner.store import Store
     from smg.sites.site import Site
 
     kit = Kit.open(federation)
     _end_if_asked()
+    if (store := Store(model)).exists:
+        _ = store.vault  # so that a missing key is said now, and not to the hospital that asks
     site = Site.find(data) if data else None
     audit = Audit(kit.folder / "answers.jsonl")
     service = Service(kit.name, model, kit.secret(), kit.limits(), audit, site)
@@ -121,8 +125,8 @@ def status(federation: Own, as_json: Json = False) -> None:
 
     Example: `smg federation status --federation federation/A`
     """
-    _require_nvflare()
-    from smg.federation.job import connected, session
+    require_nvflare()
+    from smg.federation.flare_job import connected, session
     from smg.federation.kit import Kit
     from smg.federation.limits import Audit
 
@@ -157,7 +161,7 @@ def status(federation: Own, as_json: Json = False) -> None:
 
 
 for command in (init, serve, join, status):
-    app.command()(with_loudness(command))
+    app.command()(with_loudness(with_key(command) if command is join else command))
 
 
 @contextmanager
@@ -168,7 +172,7 @@ def hospitals_of(
     if folder is None:
         yield None
         return
-    _require_nvflare()
+    require_nvflare()
     from smg.federation.incoming import federated
     from smg.federation.kit import Kit
 
@@ -177,7 +181,8 @@ def hospitals_of(
         yield peers
 
 
-def _require_nvflare() -> None:
+def require_nvflare() -> None:
+    """Raise an error that says how to install NVFLARE, if it is not installed."""
     from importlib.util import find_spec
 
     if find_spec("nvflare") is None:

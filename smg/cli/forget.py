@@ -10,7 +10,7 @@ import typer
 from smg.cli.options import Json, Model
 from smg.cli.past import ask
 from smg.errors import Misuse
-from smg.report.text import print_json
+from smg.report.text import print_json, print_line
 
 if TYPE_CHECKING:
     from smg.learner.forget import Traces
@@ -68,19 +68,21 @@ def _print(removed: Traces, model: Path, by_scan: bool) -> None:
 
     for one in reversed(removed.rounds):
         if one.said:
-            print(f"round {one.round}: removed {', '.join(one.said)}")
+            print_line(f"round {one.round}: removed {', '.join(one.said)}")
     if removed.cached:
-        print(f"prepared copies removed from the cache: {len(removed.cached)}")
+        print_line(f"prepared copies removed from the cache: {len(removed.cached)}")
     if removed.trained:
         numbers = ", ".join(map(str, removed.trained))
         later = f"; rounds that go on from them: {', '.join(map(str, removed.later))}" if removed.later else ""
-        print(f"weights trained with this person, which cannot be taken back: round {numbers}{later}")
+        print_line(f"weights trained with this person, which cannot be taken back: round {numbers}{later}")
     else:
-        print("no weights were trained with this person, as far as the records still say")
+        print_line("no weights were trained with this person, as far as the records still say")
     for site in removed.spectra:
-        print(f"spectra of {site} cannot be separated by person: `smg replay drop {model} {site}` removes them all")
+        print_line(
+            f"spectra of {site} cannot be separated by person: `smg replay drop {model} {site}` removes them all"
+        )
     if removed.hashes_stay:
-        print("a keyed hash of the scan may still be in the records: --scan FILE removes it")
+        print_line("a keyed hash of the scan may still be in the records: --scan FILE removes it")
     if not by_scan and any(cache_folder().iterdir()):
-        print(f"prepared copies may still be in the cache: --scan FILE removes them, or delete {cache_folder()}")
-    print("take the scan out of the site's folder, or the site's next round learns it again")
+        print_line(f"prepared copies may still be in the cache: --scan FILE removes them, or delete {cache_folder()}")
+    print_line("take the scan out of the site's folder, or the site's next round learns it again")

@@ -11,7 +11,7 @@ def settings(as_json: Json = False) -> None:
 
     Example: `smg settings`
     """
-    from smg.learner.settings import all_settings
+    from smg.learner.setting_list import all_settings
 
     rows = all_settings()
     if as_json:

@@ -94,7 +94,7 @@ def tracked(names: list[str] | None, tensorboard: bool = False) -> list[str]:
 
 def worded(iterations: int | None, words: list[str] | None) -> dict[str, Any]:
     """Return the settings given by `--iterations` and `--set`, which are laid over those of every file."""
-    from smg.learner.configure import from_words, over
+    from smg.learner.config_layers import from_words, over
 
     return over({} if iterations is None else {"iterations": iterations}, from_words(words or []))
 
@@ -136,7 +136,9 @@ def parse_codes(words: list[str]) -> dict[str, str]:
     parts = [word.partition("=") for word in words]
     for name, _, code in parts:
         if not name or not code:
-            raise Misuse(f"--code {name}: write CLASS=SCHEME:VALUE:MEANING, such as foreground=SCT:41216001:Prostate")
+            raise Misuse(
+                f"--code {name}: incomplete; write CLASS=SCHEME:VALUE:MEANING, as foreground=SCT:41216001:Prostate"
+            )
         Code.parse(code)
     return {name: code for name, _, code in parts}
 
@@ -158,12 +160,12 @@ def with_limit(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(*args: Any, limit: float | None, **options: Any) -> None:
-        from smg.sites.limits import limited_to
+        from smg.sites.size_limit import limited_to
 
         with limited_to(limit):
             command(*args, **options)
 
-    return _with_options(command, wrapped, {"limit": (Annotated[float | None, option], None)})
+    return with_options(command, wrapped, {"limit": (Annotated[float | None, option], None)})
 
 
 def with_loudness(command: Callable[..., None]) -> Callable[..., None]:
@@ -180,10 +182,10 @@ def with_loudness(command: Callable[..., None]) -> Callable[..., None]:
             raise Stopped("stopped; what was finished before is kept") from None
 
     added = {"quiet": (Annotated[bool, quiet_option], False), "verbose": (Annotated[bool, verbose_option], False)}
-    return _with_options(command, wrapped, added)
+    return with_options(command, wrapped, added)
 
 
-def _with_options(
+def with_options(
     command: Callable[..., None], wrapped: Callable[..., None], added: dict[str, tuple[Any, Any]]
 ) -> Callable[..., None]:
     """Give `wrapped` the options of the command and those added: {name: (annotation, default)}."""

@@ -57,7 +57,7 @@ def plan(
 
 def planned(sites: list[Site], minutes: float, leave_out: bool, given: dict[str, Any]) -> Made:
     """Return a plan from the scans and the machine; settings in `given` are kept as they are."""
-    from smg.learner.configure import laid
+    from smg.learner.config_layers import laid
     from smg.planning.facts import look_at
     from smg.planning.plan import make_plan
     from smg.sites.labels import Labels

@@ -11,11 +11,11 @@ import typer
 from smg.cli.options import Codes, Json, Model, RoundNumber, TrustCode, model_first, parse_codes
 from smg.cli.terminal import say
 from smg.errors import Misuse, SmgError
-from smg.report.text import one_line, print_json, print_table
+from smg.report.text import one_line, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from smg.learner.familiarity import Familiar
-    from smg.learner.prediction import Prediction
+    from smg.learner.predictor import Prediction
 
 
 def predict(
@@ -63,7 +63,7 @@ def predict(
     from smg.learner.outputs import SUFFIXES, MaskWriter, check_target
     from smg.sites.formats import scan_name
     from smg.sites.scans import apart_from_masks, chosen_series, find_scans, group_channels, mask_files
-    from smg.sites.volume import read_volume
+    from smg.sites.volume import geometry_note, read_volume
 
     model_first(model, scans, "smg predict MODEL SCAN...")
     for option, given in (("--out", out), ("--qc", qc)):
@@ -121,7 +121,14 @@ def predict(
             answers[path] = made
             continue
         masks = list(targets[path].values())
-        answers[path] = _row(path, masks[0], made) | ({"masks": [str(mask) for mask in masks]} if forms else {})
+        note = "; ".join(filter(None, map(geometry_note, files_of[path])))
+        if note:
+            say(f"{path}: {note}")
+        answers[path] = (
+            _row(path, masks[0], made)
+            | {"note": note or None}
+            | ({"masks": [str(mask) for mask in masks]} if forms else {})
+        )
         say(f"{number}/{len(targets)}  {', '.join(map(str, masks))}  {made.millilitres:.1f} ml")
     _print_answers({path: answers[path] for path in paths}, faults, predictor.familiar, as_json)
 
@@ -135,7 +142,15 @@ def _or_raise(place: Path | SmgError) -> Path:
 def _row(path: Path, target: Path, made: Prediction) -> dict[str, Any]:
     familiar = {"distances": made.distances, "nearest": made.nearest, "unlike": made.unlike}
     volume = round(made.millilitres, 3)
-    return {"scan": str(path), "mask": str(target), "volume_ml": volume, **familiar, "error": None}
+    volumes = {name: round(of, 3) for name, of in made.volumes.items()}
+    return {
+        "scan": str(path),
+        "mask": str(target),
+        "volume_ml": volume,
+        "volumes_ml": volumes,
+        **familiar,
+        "error": None,
+    }
 
 
 def _print_answers(
@@ -145,7 +160,7 @@ def _print_answers(
     rows = [answer for answer in answers.values() if isinstance(answer, dict)]
     failed = {str(path): answer for path, answer in answers.items() if isinstance(answer, SmgError)}
     if as_json:
-        nothing = dict.fromkeys(("mask", "volume_ml", "distances", "nearest", "unlike"))
+        nothing = dict.fromkeys(("mask", "volume_ml", "volumes_ml", "distances", "nearest", "unlike", "note"))
         every = [a if isinstance(a, dict) else {"scan": str(p), **nothing, "error": str(a)} for p, a in answers.items()]
         print_json([row | {"threshold": familiar.threshold} for row in every])
     elif rows:
@@ -159,14 +174,23 @@ def _print_answers(
 def _print_rows(rows: list[dict[str, Any]], familiar: Familiar) -> None:
     names = [Path(row["scan"]).name for row in rows]
     labels = names if len(set(names)) == len(names) else [row["scan"] for row in rows]
-    columns = ("scan", "ml", *(f"to {site}" for site in familiar.means), "nearest", "")
+    classes = list(rows[0]["volumes_ml"]) if len(rows[0]["volumes_ml"]) > 1 else []
+    columns = (
+        "scan",
+        "ml",
+        *(f"{name} ml" for name in classes),
+        *(f"to {site}" for site in familiar.means),
+        "nearest",
+        "",
+    )
     print_table(columns, [(label, *_cells(row)) for label, row in zip(labels, rows, strict=True)])
-    print("\n".join(_notes(familiar)))
+    print_line("\n".join(_notes(familiar)))
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     apart = ("-" if d is None else f"{d:.2f}" for d in row["distances"].values())
-    return (f"{row['volume_ml']:.1f}", *apart, row["nearest"] or "-", "unlike" if row["unlike"] else "")
+    volumes = [f"{of:.1f}" for of in row["volumes_ml"].values()] if len(row["volumes_ml"]) > 1 else []
+    return (f"{row['volume_ml']:.1f}", *volumes, *apart, row["nearest"] or "-", "unlike" if row["unlike"] else "")
 
 
 def _notes(familiar: Familiar) -> list[str]:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from smg.cli.effect_tables import standings_as_json
 from smg.cli.options import Baseline, Json, ending_in
 from smg.cli.terminal import say
-from smg.report.text import print_json
+from smg.report.text import print_json, print_line
 
 
 def report(
@@ -21,6 +22,9 @@ def report(
         bool, typer.Option("--pictures", help="Include pictures of the patients' scans; needs --data.")
     ] = False,
     data: Annotated[Path | None, typer.Option(help="Folder of the sites that the runs used; for --pictures.")] = None,
+    names: Annotated[
+        bool, typer.Option("--names", help="Name the cases as their files are called; otherwise they are numbered.")
+    ] = False,
     baseline: Baseline = None,
     as_json: Json = False,
 ) -> None:
@@ -30,13 +34,27 @@ def report(
     """
     from smg.report.page import write_report
 
-    written = write_report(folders, ending_in(out, ".html", ".htm"), pictures, data, say, baseline)
+    written = write_report(folders, ending_in(out, ".html", ".htm"), pictures, data, say, baseline, names)
     if as_json:
         files = {"page": str(written.page), "figures": str(written.figures), "bytes": written.page.stat().st_size}
-        print_json(files | {"runs": written.runs, "models": written.models, "unfinished": written.unfinished})
+        histories = {str(folder): _history(folder) for folder in folders if (folder / "model.json").is_file()}
+        print_json(
+            files
+            | {"histories": histories}
+            | {"runs": written.runs, "models": written.models, "unfinished": written.unfinished}
+        )
         return
     size = written.page.stat().st_size / 1e6
-    print(f"The page: {written.page} ({size:.1f} MB{', with pictures of patients' if pictures else ''})")
-    print(f"Its figures, PNG and PDF: {written.figures}")
+    print_line(f"The page: {written.page} ({size:.1f} MB{', with pictures of patients' if pictures else ''})")
+    print_line(f"Its figures, PNG and PDF: {written.figures}")
     if written.unfinished:
-        print(f"{written.unfinished} unfinished runs are left out; `smg watch` follows them")
+        print_line(f"{written.unfinished} unfinished runs are left out; `smg watch` follows them")
+
+
+def _history(folder: Path) -> dict[str, object]:
+    """Return what each round of a model did to every site, and which sites it knows."""
+    from smg.learner.history import History
+
+    past = History(folder)
+    rounds = {str(n): [effect.as_json() for effect in past.effects(n)] for n in past.model.numbers}
+    return {"current": past.current, **standings_as_json(past.standings()), "rounds": rounds}

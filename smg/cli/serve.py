@@ -56,7 +56,7 @@ def serve(
 
     Example: `smg serve model --dicom 11112 --peer ORTHANC=127.0.0.1:4242`
     """
-    from smg.serve.options import Limits, Peer, Secrets, ServeOptions, read_token
+    from smg.serve.node_options import Limits, Peer, Secrets, ServeOptions, read_token
 
     given = [cert, key, token_file]
     if any(given) and not all(given):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from smg.cli.options import LabelWords, Roi, ending_in, with_limit, with_loudness
 from smg.cli.terminal import progress
 from smg.errors import SmgError
-from smg.report.text import one_line, print_json, print_table
+from smg.report.text import one_line, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from smg.sites.labels import Labels
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Make, check and draw sites.")
 
@@ -29,10 +32,13 @@ def synth(
     channels: Annotated[
         int, typer.Option(help="Channels per subject: 1 for T2, 2 for T2 and ADC in nnU-Net's layout.", min=1, max=2)
     ] = 1,
+    zones: Annotated[
+        bool, typer.Option("--zones", help="Masks of two classes at every site: 1 peripheral zone, 2 central gland.")
+    ] = False,
 ) -> None:
     """Write six phantom sites of prostate MRI, A to F, which differ as real sites do. No patient is in them."""
-    make_phantoms(out, small, seed, channels=channels)
-    print(f"Six sites written to {out}. Next: smg sites check {out}")
+    make_phantoms(out, small, seed, channels=channels, zones=zones)
+    print_line(f"Six sites written to {out}. Next: smg sites check {out}")
 
 
 @app.command(epilog="Example: `smg sites check data/prostate`")
@@ -78,8 +84,8 @@ def show(
     seed: Annotated[int, typer.Option(help="With --augment: seed of the augmentation.", min=0)] = 0,
 ) -> None:
     """Draw one row per site: subjects with the mask's contour on the middle slice, unusual masks first and framed."""
-    from smg.prepare.options import Preparation
-    from smg.report.sites import augmented_tiles, draw_sites, outlying, plain_tiles
+    from smg.prepare.prepare_options import Preparation
+    from smg.report.site_picture import augmented_tiles, draw_sites, outlying, plain_tiles
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
 
@@ -95,8 +101,8 @@ def show(
         unlike = {site.name: outlying(site, parsed) for site in sites}
         draw_sites(sites, out, plain_tiles(parsed), subjects, {n: [o.subject for o in os] for n, os in unlike.items()})
         for one in (one for ones in unlike.values() for one in ones[:subjects]):
-            print(f"{one.site} {one.subject}, in a frame: {one.reason}")
-    print(f"Drawn: {out}")
+            print_line(f"{one.site} {one.subject}, in a frame: {one.reason}")
+    print_line(f"Drawn: {out}")
 
 
 def make_phantoms(
@@ -106,6 +112,7 @@ def make_phantoms(
     letters: Iterable[str] | None = None,
     subjects: int | None = None,
     channels: int = 1,
+    zones: bool = False,
 ) -> None:
     """Draw phantom sites, with progress."""
     from smg.phantom.phantom import PROTOCOLS, SMALL, write_phantom_sites
@@ -114,7 +121,9 @@ def make_phantoms(
     limit = subjects or (SMALL if small else 10**9)
     total = sum(min(limit, PROTOCOLS[letter].subjects) for letter in letters)
     with progress("drawing phantoms", total) as advance:
-        write_phantom_sites(out, seed, progress=advance, letters=letters, subjects=limit, channels=channels)
+        write_phantom_sites(
+            out, seed, progress=advance, letters=letters, subjects=limit, channels=channels, zones=zones
+        )
 
 
 def run_check(data: Path, label_words: list[str], as_json: bool, roi: Sequence[str] = ()) -> bool:
@@ -139,7 +148,7 @@ def run_check(data: Path, label_words: list[str], as_json: bool, roi: Sequence[s
             str(facts.subjects),
             str(facts.slices),
             str(facts.foreground_slices),
-            _span(facts.size),
+            _span(facts.size, digits=6),
             _span(facts.spacing),
             _span([[v] for v in facts.intensity], between=".."),
             ", ".join(sorted(facts.mask_values, key=float)[:6]) + ", ..." * (len(facts.mask_values) > 6),
@@ -151,25 +160,38 @@ def run_check(data: Path, label_words: list[str], as_json: bool, roi: Sequence[s
     for name, facts in result.sites.items():
         if facts.structures:
             listed = ", ".join(f"{found} ({count} of {facts.subjects})" for found, count in facts.structures.items())
-            print(f"{name}: structures in its masks: {listed}")
+            print_line(f"{name}: structures in its masks: {listed}")
         if labels.classes is None and len(facts.mask_values) > 1:
             counts = ", ".join(f"{v} ({facts.mask_values[v]} of {facts.subjects})" for v in facts.mask_values)
-            print(f"{name}: values in its masks: {counts}; all are one class, --labels NAME=VALUE keeps them apart")
-    for fault in result.faults + result.outliers:
+            print_line(
+                f"{name}: values in its masks: {counts}; all are one class, --labels NAME=VALUE keeps them apart"
+            )
+        for class_name, count in _rare_classes(labels, facts.mask_values, facts.subjects):
+            print_line(f"{name}: class {class_name} is in {count or 'none'} of its {facts.subjects} masks")
+    for fault in result.faults + result.outliers + result.notes:
         print(one_line(f"{fault.site} {fault.subject}: {fault}"))
     subjects = sum(facts.subjects for facts in result.sites.values())
     faults = len(result.faults)
     unusual = f", {len(result.outliers)} unusual masks (`smg sites show` draws them)" if result.outliers else ""
-    print(f"{len(rows)} sites, {subjects} subjects, {faults or 'no'} fault{'s' * (faults != 1)}{unusual}")
+    print_line(f"{len(rows)} sites, {subjects} subjects, {faults or 'no'} fault{'s' * (faults != 1)}{unusual}")
     return not result.faults
 
 
-def _span(span: list[list[float]], between: str = "-") -> str:
+def _rare_classes(labels: Labels, found: Mapping[str, int], subjects: int) -> Iterator[tuple[str, int]]:
+    """Yield the classes that some masks lack, with the number of masks that have them; a class of several values may
+    have more masks than its most frequent value, so it is named only if none has it."""
+    for name, values in (labels.classes or {}).items():
+        counts = [count for value, count in found.items() if int(float(value)) in values]
+        if not counts or (len(values) == 1 and counts[0] < subjects):
+            yield name, max(counts, default=0)
+
+
+def _span(span: list[list[float]], between: str = "-", digits: int = 3) -> str:
     """Format a span as `192²`, or `0.73-0.83² x 2.2-3` where a number varies; ² where columns and rows are equal."""
     if not span:
         return "-"
     pairs = zip(*span, strict=True)
-    words = [f"{low:.3g}" if low == high else f"{low:.3g}{between}{high:.3g}" for low, high in pairs]
+    words = [between.join(f"{v:.{digits}g}" for v in dict.fromkeys((low, high))) for low, high in pairs]
     if len(words) > 1 and words[0] == words[1]:
         words[:2] = [f"{words[0]}²"]
     return " x ".join(words)

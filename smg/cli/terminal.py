@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from smg.errors import Stopped
-from smg.report.text import printable
+from smg.report.text import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -204,13 +204,3 @@ class TrainingProgress:
         cosines = [f"{name.replace('_', ' ')} {value:+.2f}" for name, value in step.cosines.items()]
         parts = [f"iteration {iteration}/{self.iterations}", f"{duration(left)} left", f"loss: {loss}", *cosines]
         return "  ".join(parts)
-
-
-def duration(seconds: float | None) -> str:
-    """Format a time as `45 s`, `12 min` or `3 h 20 min`; `-` if it is not known."""
-    if seconds is None:
-        return "-"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,4 +1,4 @@
-"""`smg trust`: code of one's own that model folders may name."""
+"""`smg trust`: let model folders name code of your own."""
 
 from __future__ import annotations
 

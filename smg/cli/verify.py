@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from smg.cli.options import Json, Model
-from smg.report.text import print_json
+from smg.report.text import one_line, print_json, print_line
 
 
 def verify(
@@ -36,15 +36,15 @@ def verify(
 
     if adopt:
         for name in Store(model).adopt():
-            print(f"{name}: taken as it is now")
+            print_line(f"{name}: taken as it is now")
     found = check(model, key)
     if as_json:
         print_json({"files": found.files, "lines": found.lines, "faults": found.faults, "uncovered": found.uncovered})
     else:
-        print(f"{found.files} files are as they were written; the journal has {found.lines} lines")
+        print_line(f"{found.files} files are as they were written; the journal has {found.lines} lines")
         for name in found.uncovered:
-            print(f"{name}: nothing says what it was (an older smg, or not smg, wrote it)")
+            print_line(f"{name}: not in the journal (an older smg, or another program, wrote it)")
     for fault in found.faults:
-        print(f"smg: {model}/{fault}", file=sys.stderr)
+        print(one_line(f"smg: {model}/{fault}"), file=sys.stderr)
     if found.faults:
         raise typer.Exit(1)

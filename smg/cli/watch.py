@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from smg.cli.options import Json
-from smg.cli.terminal import duration, redraws
-from smg.report.text import print_json
+from smg.cli.terminal import redraws
+from smg.report.text import duration, print_json
 
 if TYPE_CHECKING:
     from rich.table import Table

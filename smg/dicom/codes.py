@@ -21,7 +21,7 @@ class Code:
         """Return the code that is written SCHEME:VALUE:MEANING."""
         parts = [part.strip() for part in word.split(":", 2)]
         if len(parts) != 3 or not all(parts) or len(parts[0]) > 16 or len(parts[1]) > 16 or len(parts[2]) > 64:
-            raise Misuse(f"code {word!r}: write SCHEME:VALUE:MEANING, such as SCT:41216001:Prostate")
+            raise Misuse(f"code {word!r}: not a code; write SCHEME:VALUE:MEANING, such as SCT:41216001:Prostate")
         return cls(*parts)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from smg.dicom.codes import Code
-from smg.dicom.files import no_header_values, open_dicom
+from smg.dicom.dicom_files import no_header_values, open_dicom
 from smg.dicom.series import Series
 from smg.errors import SmgError
 from smg.files import replacing

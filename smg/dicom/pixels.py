@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from smg.dicom.files import EXTRA, Array, no_header_values, open_dicom
+from smg.dicom.dicom_files import EXTRA, Array, no_header_values, open_dicom
 from smg.errors import SmgError
 
 PLUGINS = {  # transfer syntax -> pydicom's plugin
@@ -40,7 +40,7 @@ def transfer_syntax(data: Any) -> str:
 
 
 def check_decodable(data: Any) -> None:
-    """Refuse a transfer syntax that nothing here decodes, or a kind of pixel that is no scan's."""
+    """Refuse a transfer syntax that nothing here decodes, or a kind of pixel that scans do not have."""
     from pydicom.pixels import get_decoder
     from pydicom.uid import UID
 
@@ -52,7 +52,7 @@ def check_decodable(data: Any) -> None:
     if not 1 <= (data.get("BitsStored") or 0) <= data.BitsAllocated or data.get("HighBit") != data.BitsStored - 1:
         raise SmgError("BitsStored and HighBit do not fit together; export the series again")
     if "ModalityLUTSequence" in data:
-        raise SmgError("its values go through a look-up table (ModalityLUTSequence), which is not supported")
+        raise SmgError("its values go through a look-up table; export the scan without ModalityLUTSequence")
     name = UID(syntax).name
     if syntax in JPEG and frames > 1:
         raise SmgError(f"many slices in one file, compressed as {name}; decompress it first, as dcmdjpeg does")

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from smg.dicom.files import Array, no_header_values
+from smg.dicom.dicom_files import Array, no_header_values
 from smg.dicom.pixels import check_decodable
 from smg.errors import SmgError
 
-UNEVEN = 0.05  # of the distance between slices: what a position may be off by
-TURNED = 1e-3  # what a direction's cosines may differ by
+UNEVEN = 0.05  # largest error of a position, as a share of the distance between slices
+TURNED = 1e-3  # largest difference of a direction's cosines
 ROUNDED = 1e-3  # what spacings may differ by, relatively
 GROUPS = ("SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence")
 
@@ -137,7 +137,7 @@ def even_step(planes: Sequence[Plane], normal: Array) -> Array:
     if len(planes) == 1:
         between = planes[0].between or planes[0].thickness
         if not between or between <= 0:
-            raise SmgError(f"{planes[0].name}: one slice, without SliceThickness: its volume is not known")
+            raise SmgError(f"{planes[0].name}: one slice of unknown thickness; export it with SliceThickness")
         return normal * between
     positions = np.array([plane.position for plane in planes])
     steps = np.diff(positions, axis=0)

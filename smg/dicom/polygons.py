@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from smg.dicom.files import Array
+from smg.dicom.dicom_files import Array
 
 Corner = tuple[int, int]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from smg.dicom.files import Array, no_header_values, open_dicom, pydicom_module
+from smg.dicom.dicom_files import Array, no_header_values, open_dicom, pydicom_module
 from smg.dicom.outgoing import MAKER, Origin, Structure, check_series, copy_patient, save
 from smg.dicom.polygons import fill, outlines
 from smg.dicom.series import Series
@@ -18,7 +18,7 @@ from smg.errors import SmgError
 SOP_CLASS = "1.2.840.10008.5.1.4.1.1.481.3"
 STUDY_CLASS = "1.2.840.10008.3.1.2.3.1"  # Detached Study Management, retired and still what refers to a study here
 NUMBER = 9002  # of the series that an RTSTRUCT is
-OFF_PLANE = 0.1  # of the distance between slices: what a contour may be off its slice's plane
+OFF_PLANE = 0.1  # largest distance of a contour from its slice's plane, as a share of the distance between slices
 KEYWORDS = ("SOPClassUID", "StructureSetROISequence", "ROIContourSequence")
 CLOSED = ("CLOSED_PLANAR", "CLOSEDPLANAR_XOR")
 COLOURS = ((255, 127, 14), (31, 119, 180), (44, 160, 44), (214, 39, 40), (148, 103, 189))

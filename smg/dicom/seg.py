@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from smg.dicom.codes import STRUCTURE, Code
-from smg.dicom.files import Array, highdicom_module, no_header_values, open_dicom, pydicom_module
+from smg.dicom.dicom_files import Array, highdicom_module, no_header_values, open_dicom, pydicom_module
 from smg.dicom.outgoing import MAKER, Origin, Structure, check_series, copy_patient, save
 from smg.dicom.pixels import KEYWORDS as PIXELS
 from smg.dicom.pixels import decode
@@ -40,7 +40,7 @@ def read_seg(path: Path, series: Series, numbers: Sequence[Sequence[int]]) -> Ar
             raise SmgError(f"a SEG of type {data.SegmentationType}; one of type BINARY is read")
         if (data.Rows, data.Columns) != series.size:
             raise SmgError(f"its frames are {data.Columns} x {data.Rows}, and the slices of the series "
-                           f"{series.size[1]} x {series.size[0]}: drawn on another series")  # fmt: skip
+                           f"{series.size[1]} x {series.size[0]}: it is of another series; give that one")  # fmt: skip
         pixels = decode(data).astype(bool)
         shared = list(data.get(GROUPS[0]) or [])
         frames = list(data[GROUPS[1]].value)

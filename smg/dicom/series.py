@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from smg import patience
-from smg.dicom.files import (
+from smg.dicom.dicom_files import (
     Array,
     dicom_files,
     folder_files,
@@ -95,7 +95,9 @@ class Series:
             patience.advance()
             for frame, index in pairs:
                 if not np.can_cast(frames[frame].dtype, self.kind) and (frames[frame] % 1).any():
-                    raise SmgError(f"{file.name}: its values are not the whole numbers that its header announces")
+                    raise SmgError(
+                        f"{file.name}: its values are fractions, but its header says whole numbers; export it again"
+                    )
                 array[index] = frames[frame]
         return array
 
@@ -121,7 +123,7 @@ def read_series(path: Path) -> Series:
     for file, head in heads:
         groups.setdefault(str(head.SeriesInstanceUID), []).append((file, head))
     if not groups:
-        raise SmgError("holds no DICOM file")
+        raise SmgError("holds no DICOM file; give the folder of a series")
     if uid is not None and uid not in groups:
         raise SmgError(f"holds no series of that UID, but {_listed(groups)}; give the UID of one of them")
     if uid is None and len(groups) > 1:

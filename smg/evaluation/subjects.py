@@ -11,9 +11,9 @@ from torch import nn
 
 from smg.errors import SmgError
 from smg.evaluation.metrics import Metrics, dice, measure
-from smg.evaluation.predict import NotFinite, class_scores, keep_largest, predict_mask
+from smg.evaluation.whole_scan import NotFinite, class_scores, keep_largest, predict_mask
 from smg.prepare.cache import Prepared
-from smg.prepare.options import Preparation
+from smg.prepare.prepare_options import Preparation
 from smg.sites.masks import read_subject_mask
 from smg.sites.site import Subject
 from smg.sites.volume import Volume
@@ -70,17 +70,37 @@ def by_class(predicted: np.ndarray, truth: Volume, options: Preparation) -> dict
     return {name: measure(predicted == n, labels == n, (k, j, i), truth.steps) for n, name in enumerate(names, start=1)}
 
 
+@dataclass(frozen=True)
+class PreparedScore:
+    """A subject's DSC on the prepared grid, averaged over classes: of the whole, and of each slice with foreground."""
+
+    dsc: float
+    slices: tuple[float, ...]
+
+
 def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation, largest_component: bool = True) -> float:
     """Return a subject's DSC on the prepared grid, averaged over classes.
 
     Training curves use it, and exemplars, which have no file of their own.
     """
+    return prepared_score(network, subject, options, largest_component).dsc
+
+
+def prepared_score(
+    network: nn.Module, subject: Prepared, options: Preparation, largest_component: bool = True
+) -> PreparedScore:
+    """Return a subject's DSC on the prepared grid, of the whole and slice by slice."""
     predicted = class_scores(network, subject.images, options).argmax(axis=1).astype(np.uint8)
     if largest_component:
         predicted = keep_largest(predicted)
     truth = subject.labels.numpy()
     numbers = range(1, 1 + len(options.labels.names))
-    return float(np.mean([dice(predicted == n, truth == n) for n in numbers]))
+
+    def mean(one: np.ndarray, other: np.ndarray) -> float:
+        return float(np.mean([dice(one == n, other == n) for n in numbers]))
+
+    slices = tuple(mean(*both) for both in zip(predicted, truth, strict=True) if both[1].any())
+    return PreparedScore(mean(predicted, truth), slices)
 
 
 def mean_of(values: Iterable[float]) -> tuple[float, int]:

@@ -45,7 +45,7 @@ def metadata(release: Release) -> dict[str, Any]:
         "task": f"segmentation of {', '.join(options.labels.names)}",
         "description": f"A 2-D network, trained by continual learning on {sites}. README.md is its card.",
         "authors": f"made with smg {smg.__version__}",
-        "copyright": "that of whoever trained it",
+        "copyright": "that of its trainers",
         "intended_use": "Research. Not a medical device.",
         "network_data_format": {"inputs": {"image": tensor | image}, "outputs": {"pred": tensor | logits}},
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import smg
 from smg.export.release import Learned, Release
-from smg.learner.configure import to_yaml
+from smg.learner.config_layers import to_yaml
 from smg.learner.history import described
 
 OWN = ("method", "options", "iterations", "batch", "seed", "preparation", "augment", "network", "optimiser", "replay",
@@ -62,17 +62,18 @@ def _sites(release: Release) -> str:
         rows.append(f"| {_cell(one.site)} | {counts} | {_by_class(one.then)} | {_now(one, release)} |")
     return "\n".join(rows) + (
         "\n\nDSC in %, mean over the subjects of a site's test part, on each scan's own grid. `Now` is with these "
-        "weights: on the test part where the model is that of a run, otherwise on the few subjects kept for replay, "
-        "which were trained on."
+        "weights: on the test part where the model is that of a run, otherwise on the few subjects that the guard "
+        "keeps or was given, which no gradient has seen. A site that is marked as lost fell by more than was tolerated."
     )
 
 
 def _now(one: Learned, release: Release) -> str:
+    mark = ", **lost**" if one.lost else ""
     if one.now is not None:
-        return _percent(one.now)
+        return _percent(one.now) + mark
     if one.round == release.number:
         return _by_class(one.then)
-    return f"{_percent(one.kept)} (replay)" if one.kept is not None else "unknown"
+    return f"{_percent(one.judged)} ({one.evidence}){mark}" if one.judged is not None else "not measured" + mark
 
 
 def _unseen(release: Release) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from smg.evaluation.predict import AT_ONCE, WINDOWS_AT_ONCE
+from smg.evaluation.whole_scan import AT_ONCE, WINDOWS_AT_ONCE
 from smg.export.release import Release
 from smg.networks import NetworkConfig
 from smg.networks.build import arguments_of
-from smg.prepare.options import Preparation
-from smg.prepare.site import ROUNDING
+from smg.prepare.prepare_options import Preparation
+from smg.prepare.prepared_site import ROUNDING
 from smg.prepare.windows import LEAST, OVERLAP, SIGMA
 
 FORMAT = 1
@@ -66,7 +66,7 @@ def _labels(options: Preparation) -> list[dict[str, Any]]:
 
 
 def steps(release: Release) -> list[str]:
-    """Return the same in sentences, for whoever writes such a program."""
+    """Return the same in sentences, for the author of such a program."""
     options, config = release.config.preparation, release.config
     lines = [
         "Permute and flip the stored axes to those directions; do not resample for it, also where a scan is oblique."

@@ -19,6 +19,7 @@ from smg.learner.familiarity import Familiar
 from smg.learner.learner import Learner
 from smg.learner.records import AnyOrigin, PackageVersions, RoundRecord, SubjectRow
 from smg.learner.results import results_of
+from smg.learner.site_effects import effects_of, standings
 from smg.networks import MainOutput
 
 Dsc = dict[str, float]  # by class, 0 to 1
@@ -34,7 +35,9 @@ class Learned:
     tested: int
     then: Dsc  # on its test part, right after it was learned
     now: float | None = None  # with this version, on the test part: known for the model of a run
-    kept: float | None = None  # with this version, on its exemplars, on the prepared grid
+    judged: float | None = None  # with this version, on subjects never trained on, on the prepared grid
+    evidence: str = ""  # the guard's: `1 sentinel`
+    lost: bool = False  # whether a round since then has lost it
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Release:
         return self.network.network if isinstance(self.network, MainOutput) else self.network
 
     def weights(self) -> dict[str, Tensor]:
-        """The state under the names that the network's own library gives; what is shared stays shared."""
+        """Return the state under the names of the network's own library; shared tensors stay shared."""
         return {name: tensor.detach() for name, tensor in self.inner.state_dict().items()}
 
 
@@ -96,7 +99,8 @@ def release(folder: Path, number: int | None = None) -> Release:
 
 def _learned(line: list[RoundRecord], matrix: dict[str, float]) -> list[Learned]:
     last = {record.site: record for record in line}  # a site that was learned again stands where it did so
-    kept = {site: dsc.after for site, dsc in line[-1].earlier.items()} if line else {}
+    now = {one.site: one for one in effects_of(line[-1], [one.site for one in line[:-1]])} if line else {}
+    lost = {one.site for one in standings(line) if one.state == "lost"}
     return [
         Learned(
             site=site,
@@ -105,7 +109,9 @@ def _learned(line: list[RoundRecord], matrix: dict[str, float]) -> list[Learned]
             tested=len(record.test),
             then=_by_class(record.test),
             now=matrix.get(site),
-            kept=kept.get(site),
+            judged=now[site].after if site != line[-1].site else None,
+            evidence=now[site].grounds,
+            lost=site in lost,
         )
         for site, record in last.items()
     ]

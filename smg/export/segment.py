@@ -95,7 +95,7 @@ def _two_convolutions(incoming: int, outgoing: int, norm: str, dropout: float) -
 
 
 def _grown_to(skip: Tensor, x: Tensor) -> Tensor:
-    """Pooling an odd side dropped its last row; repeat the last one in its place."""
+    """Repeat the last row and column where pooling dropped one of an odd side."""
     missing = [skip.shape[-1] - x.shape[-1], skip.shape[-2] - x.shape[-2]]
     return functional.pad(x, [0, missing[0], 0, missing[1]], mode="replicate") if any(missing) else x
 
@@ -179,7 +179,7 @@ class Grid:
         self.whole, self.box = self._prepared(pixel, settings["resample"])
 
     def _prepared(self, pixel: list[float], resample: Settings) -> tuple[tuple[int, int], tuple[slice, slice]]:
-        """Rows and columns at the prepared resolution, and where in them the field lies."""
+        """Return rows and columns at the prepared resolution, and the place of the field in them."""
         if resample["spacing"] is None:
             rows, columns = resample["size"]
             return (rows, columns), (slice(0, rows), slice(0, columns))
@@ -193,12 +193,12 @@ class Grid:
         return (whole[0], whole[1]), (box[0], box[1])
 
     def image(self, array: Array) -> Array:
-        """A scan's voxels on the prepared grid: [slices, rows, columns] float32."""
+        """Return a scan's voxels on the prepared grid: [slices, rows, columns] float32."""
         axial = np.ascontiguousarray(np.flip(array.transpose(self.axes), self.flips), np.float32)
         return np.array(resize(axial, *self.whole)[:, *self.box], order="C")
 
     def back(self, scores: Array) -> Array:
-        """Class scores [slices, classes, rows, columns] as class indices on the scan's own grid."""
+        """Return class scores [slices, classes, rows, columns] as class indices on the scan's own grid."""
         mask = np.empty((len(scores), self.rows, self.columns), np.uint8)
         for decided, of_slice in zip(mask, scores, strict=True):
             decided[:] = resize(self._uncut(of_slice), self.rows, self.columns).argmax(axis=0)
@@ -215,7 +215,7 @@ class Grid:
 
 @lru_cache(maxsize=64)
 def resize_matrix(source: int, target: int) -> Any:
-    """A triangle filter: linear interpolation upwards, averaging downwards; pixel centres aligned over the edge."""
+    """Return a triangle filter: linear interpolation upwards, averaging downwards; pixel centres are aligned."""
     scale = source / target
     centres = (np.arange(target) + 0.5) * scale - 0.5
     weights = np.clip(1.0 - np.abs(np.arange(source)[None, :] - centres[:, None]) / max(scale, 1.0), 0.0, None)
@@ -223,7 +223,7 @@ def resize_matrix(source: int, target: int) -> Any:
 
 
 def resize(slices: Array, rows: int, columns: int) -> Array:
-    """[..., h, w] -> [..., rows, columns], float32."""
+    """Return an array [..., h, w] resized to [..., rows, columns], float32."""
     slices = np.asarray(slices, np.float32)
     height, width = slices.shape[-2:]
     if (height, width) == (rows, columns):
@@ -239,7 +239,7 @@ def resize(slices: Array, rows: int, columns: int) -> Array:
 
 
 def prepare(channels: Sequence[Array], affine: Array, settings: Settings) -> Tensor:
-    """A scan's channels, each [k, j, i], as the network takes them: [adjacent x channels, slices, rows, columns]."""
+    """Return a scan's channels, each [k, j, i], as network input: [adjacent x channels, slices, rows, columns]."""
     grid = Grid(channels[0].shape, affine, settings)
     prepared = []
     for given in channels:
@@ -256,7 +256,7 @@ def prepare(channels: Sequence[Array], affine: Array, settings: Settings) -> Ten
 
 
 def _normalise(values: Array, constant: float) -> None:
-    """Zero mean and unit variance, in place; what is constant but for rounding becomes zero."""
+    """Give values zero mean and unit variance, in place; values that are constant up to rounding become zero."""
     largest = max(values.max(), -values.min())
     values -= values.mean()
     deviation = np.sqrt(values @ values / len(values))
@@ -267,7 +267,7 @@ def _normalise(values: Array, constant: float) -> None:
 
 
 def restore(scores: Tensor, shape: Sequence[int], affine: Array, settings: Settings) -> Array:
-    """Class scores [classes, slices, rows, columns] as a mask on the scan's own grid, in the labels' values."""
+    """Return class scores [classes, slices, rows, columns] as a mask on the scan's grid, in the labels' values."""
     grid = Grid(shape, affine, settings)
     mask = grid.back(np.ascontiguousarray(scores.cpu().numpy().swapaxes(0, 1)))
     if settings["largest_component"]:
@@ -287,7 +287,7 @@ def _keep_largest(mask: Array) -> Array:
 
 
 def probabilities(network: Callable[[Tensor], Any], images: Tensor, mirror: bool) -> Tensor:
-    """The network's softmax; with `mirror` averaged with that of the image seen left for right."""
+    """Return the network's softmax; with `mirror`, its mean with that of the image mirrored left to right."""
     scores = _softmax(network(images), images)
     return (scores + _softmax(network(images.flip(-1)), images).flip(-1)) / 2 if mirror else scores
 
@@ -308,7 +308,7 @@ def _softmax(output: Any, images: Tensor) -> Tensor:
 
 
 def read_settings(settings: Settings | str | Path) -> Settings:
-    """What preparation.json holds, given as such or as the file's path."""
+    """Return the content of preparation.json, given as a dictionary or as the file's path."""
     return settings if isinstance(settings, dict) else json.loads(Path(settings).read_text())
 
 
@@ -456,12 +456,12 @@ class WindowScores(Inferer):  # type: ignore[misc]
 
 
 def _plain(images: Tensor) -> Tensor:
-    """Without MONAI's meta, which costs time in every layer."""
+    """Return a tensor without MONAI's metadata, which costs time in every layer."""
     return images.as_tensor() if isinstance(images, MetaTensor) else images
 
 
 def _cut(image: Tensor, corner: tuple[int, int], size: int) -> Tensor:
-    """A window of an image [channels, rows, columns]; beyond the image its edge goes on."""
+    """Return a window of an image [channels, rows, columns]; beyond the image its edge is repeated."""
     (top, left), (rows, columns) = corner, image.shape[-2:]
     down = torch.arange(top, top + size).clamp(0, rows - 1)
     across = torch.arange(left, left + size).clamp(0, columns - 1)
@@ -469,7 +469,7 @@ def _cut(image: Tensor, corner: tuple[int, int], size: int) -> Tensor:
 
 
 def inferer_of(preparation: Settings | str | Path) -> Inferer:
-    """The inferer that belongs to a model."""
+    """Return the inferer that belongs to a model."""
     settings = read_settings(preparation)
     return SliceScores(settings) if settings["windows"] is None else WindowScores(settings)
 
@@ -502,7 +502,7 @@ class Segmenter:
 
 
 def find_scans(places: Sequence[str | Path], n_channels: int) -> list[list[str]]:
-    """The files of each scan, a list of its channels; a folder stands for the NIfTI files in it."""
+    """Return the files of each scan, a list of its channels; a folder stands for the NIfTI files in it."""
     files: list[Path] = []
     for place in map(Path, places):
         files += sorted(place.glob("*.nii*")) if place.is_dir() else [place]

@@ -23,11 +23,11 @@ from smg.export import Kind
 from smg.export.bundle import inference, metadata
 from smg.export.card import card
 from smg.export.graph import write_onnx
-from smg.export.nnunet import check, write_results
+from smg.export.nnunet_results import check, write_results
 from smg.export.preparation import preparation
 from smg.export.release import Release
 from smg.files import folder_in, naming, write_json
-from smg.learner.store import save_tensors
+from smg.learner.sealing import save_tensors
 from smg.networks.build import LISTED
 
 

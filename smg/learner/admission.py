@@ -35,9 +35,11 @@ def parts_before(history: History, site: Site, upto: int | None = None) -> dict[
     return before
 
 
-def parts_are_known(history: History, site: Site, upto: int | None = None) -> bool:
-    """Return whether the secret that made the pseudonyms of a learned site is available here."""
-    return all(pseudonyms_of(record.pseudonyms) for record in history.records_of(site.name, upto))
+def parts_if_known(history: History, site: Site, upto: int | None = None) -> dict[str, str]:
+    """Return the same as `parts_before`, with "not known" for every case if the secret of its pseudonyms is missing."""
+    if not all(pseudonyms_of(record.pseudonyms) for record in history.records_of(site.name, upto)):
+        return {subject.case: "not known" for subject in site.subjects}
+    return parts_before(history, site, upto)
 
 
 def learned_elsewhere(

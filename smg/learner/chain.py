@@ -127,7 +127,7 @@ def _private_key(path: Path) -> Any:
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}; {SIGNING_KEY} names the key that signs the journal") from None
     except (ValueError, TypeError):
-        raise SmgError(f"{path}: no PEM file of a private key without a passphrase") from None
+        raise SmgError(f"{path}: not a private key in PEM; give a PEM file without a passphrase") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise SmgError(f"{path}: not an ed25519 key; `openssl genpkey -algorithm ed25519` makes one")
     return key
@@ -147,7 +147,7 @@ def _public_key(path: Path) -> Any:
     try:
         key = load_pem_public_key(data)
     except ValueError:
-        raise SmgError(f"{path}: no PEM file of a public key") from None
+        raise SmgError(f"{path}: not a public key in PEM; give the file of the signer's public key") from None
     if not isinstance(key, Ed25519PublicKey):
-        raise SmgError(f"{path}: not an ed25519 key")
+        raise SmgError(f"{path}: not an ed25519 key; make one with `openssl genpkey -algorithm ed25519`")
     return key

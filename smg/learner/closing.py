@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 import smg
-from smg.evaluation.predict import class_logits
-from smg.evaluation.subjects import evaluate_subjects, prepared_dice
+from smg.evaluation.subjects import PreparedScore, evaluate_subjects, prepared_dice, prepared_score
+from smg.evaluation.whole_scan import class_logits
+from smg.json_records import Settings
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Elsewhere, Scores
 from smg.learner.exemplars import alias, choose, count_of, pack, size_of
@@ -38,14 +39,13 @@ from smg.learner.records import (
     SubjectRow,
 )
 from smg.learner.round import Training
-from smg.learner.shared import copied
+from smg.learner.shared_tensors import copied
 from smg.learner.spectra import spectra_of
 from smg.learner.store import Store
 from smg.learner.versions import Versions
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
-from smg.records import Settings
-from smg.replay.features import foreground_features, subject_moments
+from smg.replay.subject_features import foreground_features, subject_moments
 
 Parts = dict[str, list[Prepared]]
 
@@ -250,22 +250,32 @@ def _judged(
     for name in dict.fromkeys(earlier):
         ran = exemplars.get(name)
         seen = None if ran is None or ran.before is None or ran.after is None else (ran.before, ran.after)
-        after = {p.subject.case: prepared_dice(training.network, p, *options) for p in kept.get(name, [])}
+        now = {p.subject.case: prepared_score(training.network, p, *options) for p in kept.get(name, [])}
+        after = {case: score.dsc for case, score in now.items()}
         if held_out := guarding.held_out.get(name):
-            pairs = [[prepared_dice(n, p, *options) for p in held_out] for n in (before, training.network)]
-            judged[name] = judge("held-out scans", pairs[0], pairs[1], exemplars=seen)
+            pairs = [[prepared_score(n, p, *options) for p in held_out] for n in (before, training.network)]
+            then, since = ([score.dsc for score in scored] for scored in pairs)
+            judged[name] = judge("held-out scans", then, since, exemplars=seen, slices=_slices(*pairs))
         elif name in far:
             answered = far[name].sentinels
             then, after = [b for b, _ in answered.values()], {case: a for case, (_, a) in answered.items()}
             highest = [best.get(name, {}).get(case, b) for case, b in zip(after, then, strict=True)]
             judged[name] = judge("sentinels", then, list(after.values()), highest, seen)
         else:
-            then = [prepared_dice(before, p, *options) for p in kept.get(name, [])]
+            past = [prepared_score(before, p, *options) for p in kept.get(name, [])]
+            then = [score.dsc for score in past]
             highest = [best.get(name, {}).get(case, b) for case, b in zip(after, then, strict=True)]
-            judged[name] = judge("sentinels", then, list(after.values()), highest, seen)
+            slices = _slices(past, list(now.values()))
+            judged[name] = judge("sentinels", then, list(after.values()), highest, seen, slices)
         scores[name] = {case: _finite(dsc) for case, dsc in after.items()}
     reasons = [] if guarding.tolerance is None else reasons_to_hold(judged, guarding.tolerance)
     return GuardRecord(tolerance=guarding.tolerance, sites=judged, reasons=tuple(reasons)), scores
+
+
+def _slices(before: Sequence[PreparedScore], after: Sequence[PreparedScore]) -> list[tuple[float, float]]:
+    """Return the DSC of every slice of some subjects before and after a round."""
+    both = zip(before, after, strict=True)
+    return [pair for one, other in both for pair in zip(one.slices, other.slices, strict=True)]
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -14,10 +14,10 @@ from smg.errors import Misuse
 from smg.gradients.optimiser import OptimiserConfig
 from smg.learner.guard import GuardConfig
 from smg.methods import Method, find_method
-from smg.networks.config import NetworkConfig
 from smg.networks.loss import Loss, find_loss
+from smg.networks.network_config import NetworkConfig
 from smg.prepare.effects import Augmentation
-from smg.prepare.options import Preparation, StyleOptions
+from smg.prepare.prepare_options import Preparation, StyleOptions
 from smg.replay.selection import known
 
 OPENED = {"opened": True}  # validation context of settings read from a folder: code that they name is not trusted
@@ -120,7 +120,7 @@ class LearnerConfig(BaseModel):
     )
     compile: bool = Field(False, description="fuse the passes' kernels by torch.compile; needs a C++ compiler")
     share: bool = Field(
-        False, description="pass slices once that a method asks for twice at the same weights; changes rounding"
+        False, description="pass slices that a method asks for at the same weights once and together; changes rounding"
     )
 
     @model_validator(mode="before")

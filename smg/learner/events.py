@@ -22,9 +22,9 @@ from typing import Literal
 from pydantic import model_validator
 
 from smg.files import append_line
+from smg.json_records import Record, Tree
 from smg.learner.records import LoggedStep
 from smg.learner.results import Measures, StreamRecord
-from smg.records import Record, Tree
 
 LOG = "log.jsonl"
 

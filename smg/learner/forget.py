@@ -3,28 +3,34 @@
 A subject is found by its case name, whose pseudonym is computed with the secret of each round, by the pseudonym itself,
 or by its scan, whose hashes are in the records. Weights stay as they are: what they learned cannot be taken back.
 An interrupted `forget` is run again and ends the same. Rounds are changed last to first, and in each round the arrays
-before the record, so the rows of the first round are the last thing that goes, and until then the person is found.
+before the record, so the rows of the first round are the last thing that goes, and until then the person is found. The
+journal has a line before the first removal and one after the last.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from smg.errors import SmgError
+from smg.files import sync_folder
+from smg.learner.chain import WROTE, read_chain
 from smg.learner.history import History
 from smg.learner.pseudonyms import pseudonyms_of
 from smg.learner.records import PartAliases, RoundRecord, Selection
 from smg.learner.store import EMPTY, Store
+from smg.learner.undo import unfinished
 from smg.prepare.cache import cached_copies
+from smg.prepare.encrypted import encrypted_copies
 from smg.sites.check import stored, turned
 from smg.sites.layouts import case_of
 from smg.sites.volume import read_volume
 
 Names = Mapping[str, frozenset[str]]  # pseudonyms of the person, by site
-EVENT = "forgot a subject"
+BEGUN, EVENT = "forgetting a subject", "forgot a subject"  # events before and after
 PSEUDONYM = re.compile(r"[0-9a-f]{8}|[0-9a-f]{16}")  # of before there were keys, and since
 WORDS = {"exemplars": "exemplar", "sentinels": "sentinel", "state": "arrays of the method's state"}
 
@@ -74,7 +80,9 @@ def find(history: History, person: Person) -> Traces:
     folder, records = history.store.folder, [history.record(number) for number in history.model.numbers]
     names = _names(records, person)
     rounds = [_in_round(history.store, record, names, person) for record in reversed(records)]
+    vault = history.store.vault  # the files that hold a person can only be separated by their key
     cached = tuple(cached_copies(*person.scan)) if person.scan else ()
+    cached += tuple(encrypted_copies(*person.scan, vault)) if person.scan and vault else ()
     if not any(one.said for one in rounds) and not cached:
         unknown = any(pseudonyms_of(one.pseudonyms) is None for one in records)
         keys = ", as far as is known without the secret of its pseudonyms (SMG_SECRET)" if unknown else ""
@@ -100,20 +108,47 @@ def forget(history: History, person: Person) -> Traces:
     with store.locked():
         history.reload()
         refuse_under_way(history)
-        traces = find(history, person)
+        begun = _begun(store)
+        try:
+            traces = find(history, person)
+        except SmgError:
+            if begun and _all_written(store, begun):  # a process died after it had removed everything
+                store.note(EVENT, rounds=begun)
+            raise
+        numbers = sorted(one.round for one in traces.rounds if one.said)
+        if begun and set(numbers) <= set(begun):
+            numbers = begun
+        elif numbers:
+            store.note(BEGUN, rounds=numbers)
         for path in traces.cached:
             path.unlink(missing_ok=True)
+            sync_folder(path.parent)
         store.remove_leftovers()
         for one in traces.rounds:
-            if one is traces.rounds[-1]:  # before the last removal, after which nothing would be found to be noted
-                store.note(EVENT, rounds=sorted(each.round for each in traces.rounds if each.said))
             for name, gone in one.arrays.items():
                 there = store.read_tensors(one.round, name)
                 store.replace_tensors(one.round, name, {key: t for key, t in there.items() if key not in gone})
             record = store.read_round(one.round)
             if (left := _without(record, traces.names, person)[0]) != record:
                 store.replace_record(left)
+        if numbers:
+            store.note(EVENT, rounds=numbers)
         return traces
+
+
+def _begun(store: Store) -> list[int]:
+    """Return the rounds of a forgetting that a process began and did not end; none if there is no such."""
+    line = unfinished(store.journal(), BEGUN, EVENT)
+    rounds = line.details().get("rounds") if line else None
+    return [number for number in rounds if isinstance(number, int)] if isinstance(rounds, list) else []
+
+
+def _all_written(store: Store, rounds: Sequence[int]) -> bool:
+    """Return whether the records of all these rounds were written since the journal's last event."""
+    chain = read_chain(store.folder / "journal.jsonl")
+    since = itertools.takewhile(lambda link: link.content.get("event") == WROTE, reversed(chain))
+    written = {link.content.get("file") for link in since}
+    return all(f"rounds/{number:03d}/round.json" in written for number in rounds)
 
 
 def refuse_under_way(history: History) -> None:
@@ -128,12 +163,18 @@ def _names(records: Sequence[RoundRecord], person: Person) -> Names:
     found: dict[str, set[str]] = {}
     known = {record.site for record in records if _hashes(record, person)}
     for record in records:
-        if person.site not in (None, record.site) or ((known or person.by_scan) and record.site not in known):
+        if person.site not in (None, record.site) or (record.site not in known and _tells_scans(record, person)):
             continue
         found.setdefault(record.site, set()).update({person.case} if PSEUDONYM.fullmatch(person.case) else ())
         if by_key := pseudonyms_of(record.pseudonyms):
             found[record.site].add(by_key.subject(record.config.seed, record.site, person.case))
     return {site: frozenset(names) for site, names in found.items()}
+
+
+def _tells_scans(record: RoundRecord, person: Person) -> bool:
+    """Return whether a record would show that it knows the person's scan; a name alone may be another person's."""
+    has_hashes = bool(record.scans) and pseudonyms_of(record.pseudonyms) is not None
+    return person.by_scan or (person.scan is not None and has_hashes)
 
 
 def _hashes(record: RoundRecord, person: Person) -> set[str]:

@@ -12,6 +12,9 @@ A round is held where F of any site exceeds the tolerance, where B exceeds twice
 be measured at all. B finds losses that add up over rounds. Its bound is wider because the best of several noisy scores
 lies above the true one: with the same bound for both, a third of harmless rounds would be held (results/guard.md).
 
+Falls of the single slices of these subjects are recorded beside them, with their standard error: they tell how sure the
+fall of one patient is, and no more of the site than that (results/guard.md).
+
 A few subjects give a poor estimate of the spread between patients, so s is shrunk towards σ, which counts as ν further
 subjects. σ is of the size of the medians in the published runs, 1.6 to 5.7 points (results/guard.md).
 """
@@ -24,7 +27,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from smg.records import Record
+from smg.json_records import Record
 
 SPREAD = 0.05  # σ, of DSC, between a site's patients in one round
 WORTH = 4  # ν, subjects that σ counts as
@@ -43,6 +46,14 @@ class GuardConfig(BaseModel):
     )
 
 
+class SliceFalls(Record):
+    """Falls of DSC over single slices: how sure the fall of these patients is, not that of the site."""
+
+    count: int
+    fall: float  # mean over the slices with foreground
+    error: float  # its standard error
+
+
 class Judged(Record):
     """The effect of a round on one site: DSC of its sentinels, or of held-out scans."""
 
@@ -55,6 +66,7 @@ class Judged(Record):
     below_best: float | None = None  # B; None in a record of an older smg, whose `fall` was the larger of the two
     error: float | None = None  # its standard error
     exemplars: tuple[float, float] | None = None  # before and after, of subjects that the round trained on
+    slices: SliceFalls | None = None  # of the same subjects; None where only whole subjects were measured
 
     @property
     def measured(self) -> bool:
@@ -74,8 +86,12 @@ def judge(
     after: Sequence[float],
     best: Sequence[float] = (),
     exemplars: tuple[float, float] | None = None,
+    slices: Sequence[tuple[float, float]] = (),
 ) -> Judged:
-    """Compare a site's subjects, one by one, before and after a round and with their best so far."""
+    """Compare a site's subjects, one by one, before and after a round and with their best so far.
+
+    `slices` has the DSC of each of their slices before and after; it is recorded, and holds no round.
+    """
     if not before or any(map(math.isnan, (*before, *after))):
         return Judged(evidence="none", exemplars=exemplars)
     n = len(before)
@@ -93,7 +109,18 @@ def judge(
         below_best=sum(h - a for h, a in zip(highest, after, strict=True)) / n,
         error=math.sqrt(variance / n),
         exemplars=exemplars,
+        slices=_over_slices(slices),
     )
+
+
+def _over_slices(slices: Sequence[tuple[float, float]]) -> SliceFalls | None:
+    """Return the mean fall over slices and its standard error, which takes two."""
+    n = len(slices)
+    if n < 2:
+        return None
+    falls = [before - after for before, after in slices]
+    fall = sum(falls) / n
+    return SliceFalls(count=n, fall=fall, error=math.sqrt(sum((f - fall) ** 2 for f in falls) / (n - 1) / n))
 
 
 def reasons_to_hold(judged: Mapping[str, Judged], tolerance: float) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from smg.errors import SmgError
 from smg.files import left_alone, safetensors_header
@@ -23,10 +23,16 @@ from smg.learner.records import (
     RoundEntry,
     RoundRecord,
 )
+from smg.learner.sealing import FileFacts, facts_in
+from smg.learner.site_effects import Effect, Standing, effects_of, standings
 from smg.learner.store import Store, checkpoint_facts
+
+if TYPE_CHECKING:
+    from smg.vault.key import Key
 
 EXEMPLARS, SPECTRA = "exemplars.safetensors", "spectra.safetensors"
 STATE, MERGING = "state.safetensors", "merging.safetensors"
+NOTHING = FileFacts(subjects=0, rows=0, bytes=0, encrypted=False)
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,9 @@ class UnderWay:
 class History:
     """The rounds of one model, read from its folder; `reload` reads model.json again after it was written."""
 
-    def __init__(self, folder: Path) -> None:
-        self.store = Store(folder)
+    def __init__(self, folder: Path, key: Key | None = None) -> None:
+        """Read the model in a folder; `key` opens an encrypted one where that is needed."""
+        self.store = Store(folder, key)
         self.model: ModelRecord = self.store.read()
 
     def reload(self) -> None:
@@ -135,7 +142,7 @@ class History:
             return Round(entry, None, None, str(error))
         try:
             for name in record.files:
-                self._header(entry.round, name)
+                self._facts(entry.round, name)
             return Round(entry, record, self.kept(entry.round), None)
         except SmgError as error:
             return Round(entry, record, None, str(error))
@@ -149,23 +156,19 @@ class History:
         accepted = [line.round for line in self.journal() if line.event == "accepted"]
         return self.record(number).held and number not in accepted
 
-    def lost(self) -> dict[str, tuple[float, float]]:
-        """Return the sites that the current version has lost: their best DSC so far, and the one after its rounds.
+    def standings(self, upto: int | None = None) -> list[Standing]:
+        """Return whether a version, the current one by default, still knows each site that it learned."""
+        return standings(self.records(upto))
 
-        A site is lost if an accepted round lowered its DSC by more than was tolerated and no later round restored it.
-        """
-        lost: dict[str, tuple[float, float]] = {}
-        for record in self.records():
-            if record.guard and record.guard.tolerance is not None:
-                for site, one in record.guard.sites.items():
-                    if one.best is None or one.after is None:
-                        continue
-                    if one.lost(record.guard.tolerance):
-                        lost[site] = one.best, one.after
-                    else:
-                        lost.pop(site, None)
-            lost.pop(record.site, None)  # learned again
-        return lost
+    def lost(self) -> dict[str, tuple[float, float]]:
+        """Return the sites that the current version has lost: their best DSC so far, and the one last measured."""
+        lost = [one for one in self.standings() if one.state == "lost"]
+        return {one.site: (one.best or 0.0, one.after or 0.0) for one in lost}
+
+    def effects(self, number: int) -> list[Effect]:
+        """Return what a round did to its own site and to every site learned before it."""
+        record = self.record(number)
+        return effects_of(record, [entry.site for entry in self.line(record.parent)])
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -183,19 +186,15 @@ class History:
 
     def kept(self, number: int) -> Kept:
         """Return the number and size of the exemplars and spectra (one slice each) that a round stores."""
-        exemplars = self._header(number, EXEMPLARS)
-        spectra = self._header(number, SPECTRA) if SPECTRA in self.record(number).files else {}
-        return Kept(
-            subjects=sum(name.endswith(".images") for name in exemplars),
-            spectra=sum(entry["shape"][0] for entry in spectra.values()),
-            bytes=_size(exemplars) + _size(spectra),
-        )
+        exemplars = self._facts(number, EXEMPLARS)
+        spectra = self._facts(number, SPECTRA) if SPECTRA in self.record(number).files else NOTHING
+        return Kept(subjects=exemplars.subjects, spectra=spectra.rows, bytes=exemplars.bytes + spectra.bytes)
 
     def state(self, number: int) -> State:
         """Return the size of the state of a round's method and merging, and a description of the patient data in it."""
         record = self.record(number)
-        headers = [self._header(number, name) for name in (STATE, MERGING) if name in record.files]
-        return State(sum(map(_size, headers)), record.keeps_of_patients) if headers else State()
+        found = [self._facts(number, name) for name in (STATE, MERGING) if name in record.files]
+        return State(sum(one.bytes for one in found), record.keeps_of_patients) if found else State()
 
     def under_way(self) -> UnderWay | None:
         """Return the round that was begun and is not yet a version; an unreadable checkpoint is skipped."""
@@ -212,20 +211,15 @@ class History:
         at_work = (folder / "lock").exists() and not left_alone(folder)
         return UnderWay(about.round, about.site, about.iteration, about.iterations, about.parent, at_work)
 
-    def _header(self, number: int, name: str) -> dict[str, Any]:
-        """Return the header of a round's file, if the file has the length that the header states."""
+    def _facts(self, number: int, name: str) -> FileFacts:
+        """Return what a round's file holds, by its header, if the file has the length that the header states."""
         path = self.store.round_folder(number) / name
         try:
-            return safetensors_header(path)[0]
+            return facts_in(path)
         except OSError as error:
             raise SmgError(f"{path}: {error.strerror}; restore it from a backup") from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup") from None
-
-
-def _size(header: dict[str, Any]) -> int:
-    """Return the bytes of all arrays."""
-    return sum(end - begin for begin, end in (entry["data_offsets"] for entry in header.values()))
 
 
 def described(origin: AnyOrigin) -> str:

@@ -21,12 +21,12 @@ from torch import Tensor, nn
 
 from smg.errors import SmgError
 from smg.learner.history import History
-from smg.learner.nnunet import read_nnunet
+from smg.learner.nnunet_weights import read_nnunet
 from smg.learner.records import AnyOrigin, FileOrigin, ModelOrigin
-from smg.learner.shared import stored_once, under_all_names
+from smg.learner.shared_tensors import stored_once, under_all_names
 from smg.learner.versions import Versions
 from smg.networks import MainOutput, NetworkConfig, build_network
-from smg.prepare.cache import map_safetensors
+from smg.prepare.arrays import map_safetensors
 
 NNUNET = "nnunet:"  # before the folder of a model of nnU-Net
 INNER = "network."  # how the names of a network that is not ours begin in a model, and not in a file from elsewhere

@@ -14,7 +14,7 @@ from smg.dicom.seg import write_seg
 from smg.dicom.series import is_series, read_series
 from smg.errors import Misuse, SmgError
 from smg.learner.learner import Learner
-from smg.learner.prediction import Prediction
+from smg.learner.predictor import Prediction
 from smg.sites.formats import scan_name
 from smg.sites.labels import Labels
 from smg.sites.volume import Volume, naming, write_volume

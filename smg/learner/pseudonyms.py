@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smg.errors import SmgError
-from smg.files import make_folder, placing
+from smg.files import make_folder, placing, remove_temporaries
 from smg.prepare.cache import Prepared
 
 LENGTH = 32  # bytes of a secret
@@ -58,9 +58,10 @@ class Pseudonyms:
 def own_pseudonyms() -> Pseudonyms:
     """Return the pseudonyms of this hospital; create its secret if there is none."""
     path = secret_file()
+    remove_temporaries(path.parent, path.name)  # a copy of the secret that a process left when it died
     if not path.exists():
         make_folder(path.parent)
-        with placing(path, is_good=lambda there: there.stat().st_size == LENGTH) as temporary:
+        with placing(path, is_good=lambda there: there.stat().st_size == LENGTH, durable=True) as temporary:
             temporary.chmod(0o600)
             temporary.write_bytes(secrets.token_bytes(LENGTH))
     return Pseudonyms(_read(path))

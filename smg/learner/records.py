@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from smg.json_records import FileRecord, Record, Settings, Tree
 from smg.learner.guard import Judged
-from smg.records import FileRecord, Record, Settings, Tree
+from smg.vault.wrapped_keys import EncryptionRecord
 
 FORMAT = 3  # 1 numbered classes by name; 2 had records without a format of their own
+ENCRYPTED = 4  # of an encrypted model's model.json, which an older smg must not write to
 FileName = Annotated[str, Field(pattern=r"^[a-z]+\.safetensors$")]  # of a file in a round's folder
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # sha256
 Metrics = dict[str, float | None]  # by the metric's name; None where a metric does not exist
@@ -69,12 +71,26 @@ class ModelRecord(FileRecord):
     """model.json: the configuration, all rounds, and which of them is current."""
 
     FORMAT: ClassVar[int] = FORMAT
+    NEWEST: ClassVar[int | None] = ENCRYPTED
 
     format: int = FORMAT
     config: Settings
     current: int = Field(ge=0)
     rounds: tuple[RoundEntry, ...]
     origin: OriginRecord | None
+    encryption: EncryptionRecord | None = None  # of what it keeps of patients
+
+    def written_format(self) -> int:
+        """Return the format in which the record is written: an encrypted model's is later."""
+        return ENCRYPTED if self.encryption else FORMAT
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `encryption` out of a model that has none, whose file is as it was before models were encrypted."""
+        tree: dict[str, Any] = serialize(self)
+        if self.encryption is None:
+            del tree["encryption"]
+        return tree
 
     @model_validator(mode="after")
     def _rounds_form_a_tree(self) -> ModelRecord:
@@ -160,7 +176,7 @@ class SubjectRow(Record):
 
 
 class Selection(Record):
-    """How exemplars were chosen: the candidates with their scores (paper, Eq. 6 to 8) and features."""
+    """How exemplars were chosen: the candidates with their scores (paper, Eq. 7 to 9) and features."""
 
     policy: str
     chosen: tuple[str, ...]
@@ -283,7 +299,7 @@ class JournalLine(Record):
     model_config = ConfigDict(extra="allow")
 
     when: str
-    event: str  # created, learned, held, accepted, rolled back, dropped exemplars, forgot a subject, exported
+    event: str  # created, learned, held, accepted, rolled back, dropped exemplars, forgot a subject, ...
     round: int | None = None
     site: str | None = None
 

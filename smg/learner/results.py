@@ -9,8 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from smg.errors import SmgError
 from smg.files import write_json
+from smg.json_records import FileRecord, Record, Settings, Tree, first_fault, read_record, write_record
 from smg.learner.records import PackageVersions, SubjectRow
-from smg.records import FileRecord, Record, Settings, Tree, first_fault, read_record, write_record
 
 RESULTS = "results.json"
 Measures = dict[str, float | None]  # BM, BT, FM and FT

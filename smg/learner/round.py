@@ -11,17 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from smg.errors import SmgError, Stopped
-from smg.evaluation.predict import NotFinite
 from smg.evaluation.subjects import prepared_dice
+from smg.evaluation.whole_scan import NotFinite
 from smg.gradients.optimiser import Optimiser
 from smg.gradients.oracle import AskAgain, Gradient, GradientSource, Oracle, Unanswered
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Rows
 from smg.learner.merging import Merging, merge
 from smg.learner.records import CheckpointFacts, CurvePoint, LoggedStep, PackageVersions
-from smg.learner.shared import copied
+from smg.learner.shared_tensors import copied
 from smg.methods import Step, take_step
 from smg.methods.step import keep_apart
+from smg.prepare.ahead import Ahead, pays
 from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Iteration
 from smg.prepare.cache import Prepared
@@ -97,6 +98,9 @@ class Training:
         self.incoming = Slices(self.train, config.preparation)
         self.previous = [s if isinstance(s, Rows) else Slices(s, config.preparation) for s in self.replay]
         self.progress = Progress()
+        is_here = all(isinstance(site, Slices) for site in self.previous)
+        prepares = is_here and pays(self.oracle.theta.device)
+        self._ahead = Ahead(self._batches, config.iterations) if prepares else None
         self._before = {name: tensor.clone() for name, tensor in self._moving().items()} if self.merging else {}
 
     def run(self, save: Callable[[], None], seconds: float = 60.0, on_step: OnStep | None = None) -> None:
@@ -128,6 +132,8 @@ class Training:
             if time.monotonic() - last >= seconds:
                 save_all()
                 last = time.monotonic()
+        if self._ahead is not None:
+            self._ahead.close()
         looks = self.method.remembers() and not self.progress.ended
         if looks or (self.merging and not self.progress.selected):
             save_all()  # so that the training is not repeated if the process is killed during the pass over the site
@@ -187,7 +193,12 @@ class Training:
         before = self.opt.state() if far else {}  # a method may take several inner steps before it moves Θ
         while True:
             try:
-                return take_step(self.method, self.oracle, self.opt, self._batches(iteration))
+                if self._ahead is None:
+                    return take_step(self.method, self.oracle, self.opt, self._batches(iteration))
+                batches = self._ahead.take(iteration)
+                step = take_step(self.method, self.oracle, self.opt, batches)
+                self._ahead.note(batches)
+                return step
             except (AskAgain, Unanswered, Stopped) as error:
                 self.opt.load(before)
                 if not isinstance(error, AskAgain):

@@ -11,7 +11,7 @@ from torch import Tensor
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
 from smg.prepare.batches import Batch, Iteration
-from smg.prepare.options import Size, Spacing, StyleOptions
+from smg.prepare.prepare_options import Size, Spacing, StyleOptions
 from smg.prepare.styles import Styles, amplitudes
 from smg.randomness import numpy_generator
 

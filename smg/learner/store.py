@@ -15,16 +15,18 @@
     progress/               the round under way: one checkpoint, whose name holds its own hash
     lock                    held by the working process
 
+In an encrypted model every file of arrays but the weights is encrypted (smg.learner.sealing), checkpoints too.
+
 Every write is atomic, so a process that is killed at any moment leaves a folder from which the next one can resume.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +34,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import ValidationError
 
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.files import (
     append_line,
     locked,
@@ -42,25 +44,42 @@ from smg.files import (
     parse_json,
     refuse_links,
     replacing,
+    safetensors_header,
     sync_folder,
 )
+from smg.json_records import FileRecord, first_fault, parse_record, read_record, record_file, write_record
 from smg.learner.chain import WROTE, hashes_of, next_line, read_chain
 from smg.learner.records import CheckpointFacts, JournalLine, ModelRecord, RoundRecord, StartRecord
-from smg.learner.shared import metadata_of, stored_once, under_all_names
-from smg.records import FileRecord, first_fault, parse_record, read_record, record_file, write_record
+from smg.learner.sealing import (
+    CHECKPOINT,
+    READABLE,
+    decoded,
+    encoded,
+    place_of,
+    sha256_of_pieces,
+    write_pieces,
+)
+from smg.learner.shared_tensors import copied
+from smg.vault import keyring
 
 if TYPE_CHECKING:  # so that reading a history (smg.learner.history) does not import torch
     from torch import Tensor
 
+    from smg.vault.key import Key
+    from smg.vault.vault import Vault
+
 EMPTY = hashlib.sha256(b"\x08" + bytes(7) + b"{}      ").hexdigest()  # hash of a file whose arrays were all removed
+TEMPORARY = re.compile(r"\..+-\d+-[0-9a-f]{8}")  # a file that a process was writing (smg.files.replacing)
 Tensors: TypeAlias = "dict[str, Tensor]"
 
 
 class Store:
     """Reader and writer of one model's folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, key: Key | None = None) -> None:
+        """Read and write the model in a folder; `key` opens an encrypted one. Default: the key at hand."""
+        self.folder, self.key = folder, key
+        self._vault: Vault | None = None
         self._known: tuple[tuple[int, int], dict[str, tuple[str, ...]]] | None = None
 
     # --- what it is ---------------------------------------------------------------------------------------------------
@@ -77,6 +96,18 @@ class Store:
         record = read_record(self.folder / "model.json", ModelRecord)
         self.check_written(self.folder / "model.json")
         return record
+
+    @property
+    def vault(self) -> Vault | None:
+        """Return the data keys of an encrypted model, None for one that is not; raise an error without its key."""
+        record = self.read().encryption
+        if record is None:
+            self._vault = None
+            if keyring.given():
+                raise Misuse(f"{self.folder}: not encrypted; leave --key-file out")
+        elif self._vault is None or self._vault.record != record:
+            self._vault = keyring.open_vault(record, self.folder, self.key)
+        return self._vault
 
     def check_classes(self, model: ModelRecord) -> None:
         """Refuse a model of format 1 whose classes are not in the order of their values, the order of later formats."""
@@ -176,6 +207,8 @@ class Store:
             make_private(self.folder)
         with locked(self.folder):
             self._settle_chain()
+            if not any((self.folder / "progress").glob("[!.]*.safetensors")):
+                self.forget_progress()  # an empty folder, or what a process was writing there when it died
             yield
 
     def _settle_chain(self) -> None:
@@ -190,9 +223,18 @@ class Store:
     def abandoned(self) -> bool:
         """Return whether the folder holds nothing but the remains of an interrupted creation."""
         rounds = self.folder / "rounds"
-        own = {self.folder / "lock", rounds, rounds / "000", rounds / ".000"}
+        own = {*(self.folder / name for name in ("lock", "journal.jsonl", "plan.yaml", "rounds")), *_remains(rounds)}
         there = {*self.folder.iterdir(), *(rounds.iterdir() if rounds.is_dir() else ())}
-        return not self.exists and there <= own
+        return not self.exists and all(path in own or TEMPORARY.fullmatch(path.name) for path in there)
+
+    def clear_abandoned(self) -> None:
+        """Remove the remains of an interrupted creation, so that the new model has a journal of its own."""
+        if self.abandoned:
+            for path in (*_remains(self.folder / "rounds"), self.folder / "plan.yaml", self.folder / "journal.jsonl"):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
@@ -205,9 +247,11 @@ class Store:
         with naming(making):
             shutil.rmtree(making, ignore_errors=True)
             make_folder(making)
-            hashes = {
-                f"{name}.safetensors": save_tensors(making / f"{name}.safetensors", t) for name, t in tensors.items()
-            }
+            hashes = {}
+            for name, arrays in tensors.items():
+                pieces = self._encoded(number, name, arrays)
+                hashes[f"{name}.safetensors"] = sha256_of_pieces(pieces)
+                write_pieces(making / f"{name}.safetensors", pieces)
             place = self.round_folder(number)
             self._write_record(making / "round.json", record.model_copy(update={"files": hashes}), place / "round.json")
             if self.exists and number in self.read().numbers:
@@ -230,6 +274,7 @@ class Store:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
+            sync_folder(path.parent)  # so that no power failure brings slices of patients back
         return sorted(str(path.relative_to(self.folder)) for path in left)
 
     def read_round(self, number: int) -> RoundRecord:
@@ -253,10 +298,12 @@ class Store:
         """Return the sha256 that files of a round had before a replacement that did not end."""
         return dict(self.read_round(number).replaced if number else {})
 
-    def read_tensors(self, number: int, name: str) -> Tensors:
-        """Return a round's arrays, memory-mapped, after comparing them with the hash in its record."""
-        from smg.prepare.cache import map_safetensors
+    def _encoded(self, number: int, name: str, tensors: Tensors) -> Iterable[bytes]:
+        vault = None if name in READABLE or not tensors else self.vault
+        return encoded(tensors, vault, place_of(number, name))
 
+    def check_file(self, number: int, name: str) -> tuple[Path, bool]:
+        """Return a round's file and whether its arrays were all removed, after comparing it with the record's hash."""
         path = self.round_folder(number) / f"{name}.safetensors"
         expected = {self.files_of(number).get(path.name), self.replaced_in(number).get(path.name)} - {None}
         try:
@@ -268,10 +315,13 @@ class Store:
         dropped = name in ("exemplars", "sentinels", "spectra", "state") and found == EMPTY
         if found not in expected and not dropped:
             raise SmgError(f"{path}: cut short or altered since it was written; restore it from a backup")
-        try:
-            return under_all_names(*map_safetensors(path))
-        except ValueError as error:
-            raise SmgError(f"{path}: damaged ({error}); restore it from a backup") from None
+        return path, found == EMPTY
+
+    def read_tensors(self, number: int, name: str) -> Tensors:
+        """Return a round's arrays, memory-mapped or decrypted, after comparing the file with the record's hash."""
+        path, is_empty = self.check_file(number, name)
+        vault = None if name in READABLE or is_empty else self.vault
+        return decoded(path, vault, place_of(number, name))
 
     def replace_tensors(self, number: int, name: str, tensors: Tensors) -> None:
         """Replace a round's arrays, for example when exemplars are dropped.
@@ -282,8 +332,8 @@ class Store:
         """
         record, folder, file = self.read_round(number), self.round_folder(number), f"{name}.safetensors"
         pending = record.replaced  # of another file, where a process died
-        data = _bytes(tensors)
-        files = record.files | {file: hashlib.sha256(data).hexdigest()}
+        pieces = self._encoded(number, name, tensors)
+        files = record.files | {file: sha256_of_pieces(pieces)}
         try:
             before = sha256_of((folder / file).read_bytes())
         except OSError:  # the file is missing, so only the new hash will be valid
@@ -291,7 +341,7 @@ class Store:
         if tensors:
             both = {"files": files, "replaced": pending | {file: before}}
             self._write_record(folder / "round.json", record.model_copy(update=both))
-        _write(folder / file, data)
+        write_pieces(folder / file, pieces)
         left = {other: found for other, found in pending.items() if other != file}
         self._write_record(folder / "round.json", record.model_copy(update={"files": files, "replaced": left}))
 
@@ -303,41 +353,49 @@ class Store:
 
     def checkpoint(self, tensors: Tensors, about: CheckpointFacts) -> None:
         """Write a checkpoint and remove the previous one."""
-        from safetensors.torch import save as tensors_to_bytes
-
         folder = self.folder / "progress"
-        once, others = stored_once(tensors)
-        data = tensors_to_bytes(once, {"about": about.model_dump_json(), **metadata_of(others)})
-        path = folder / f"{hashlib.sha256(data).hexdigest()[:32]}.safetensors"
+        pieces = encoded(tensors, self.vault, CHECKPOINT, {"about": about.model_dump_json()})
+        path = folder / f"{sha256_of_pieces(pieces)[:32]}.safetensors"
         with naming(path):
             before = [p for p in folder.glob("*.safetensors") if p != path]
-            with replacing(path) as temporary:
-                temporary.write_bytes(data)
+            write_pieces(path, pieces)
             for old in before:
                 old.unlink(missing_ok=True)
 
+    def under_way(self) -> CheckpointFacts | None:
+        """Return the facts of the checkpoint of the highest iteration, or None; no key is needed."""
+        found = self._checkpoint()
+        return found[1] if found else None
+
     def resume(self) -> tuple[Tensors, CheckpointFacts] | None:
         """Return the checkpoint of the highest iteration, or None."""
-        from safetensors.torch import load as tensors_from_bytes
+        found = self._checkpoint()
+        if found is None:
+            return None
+        path, about = found
+        return copied(decoded(path, self.vault, CHECKPOINT)), about
 
+    def _checkpoint(self) -> tuple[Path, CheckpointFacts] | None:
+        """Return the checkpoint of the highest iteration; raise an error if one is damaged."""
         found = []
         for path in sorted((self.folder / "progress").glob("[!.]*.safetensors")):
-            data = path.read_bytes()
-            if hashlib.sha256(data).hexdigest()[:32] != path.stem:
-                raise SmgError(
-                    f"{path}: cut short or altered since it was written; delete it to begin this round again"
-                )
-            length = int.from_bytes(data[:8], "little")
-            metadata = json.loads(data[8 : 8 + length])["__metadata__"]
-            found.append((checkpoint_facts(metadata, path), data, metadata))
-        if not found:
-            return None
-        about, data, metadata = max(found, key=lambda entry: entry[0].iteration)
-        return under_all_names(tensors_from_bytes(data), metadata), about
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest()[:32] != path.stem:
+                    raise SmgError(
+                        f"{path}: cut short or altered since it was written; delete it to begin this round again"
+                    )
+            found.append((path, checkpoint_facts(safetensors_header(path)[1], path)))
+        return max(found, key=lambda entry: entry[1].iteration) if found else None
 
     def forget_progress(self) -> None:
         if (self.folder / "progress").exists():
             shutil.rmtree(self.folder / "progress", ignore_errors=True)
+            sync_folder(self.folder)
+
+
+def _remains(rounds: Path) -> tuple[Path, Path]:
+    """Return the folders that the creation of a model makes for its first weights."""
+    return rounds / "000", rounds / ".000"
 
 
 def checkpoint_facts(metadata: dict[str, str], path: Path) -> CheckpointFacts:
@@ -353,22 +411,3 @@ def sha256_of(data: bytes) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def save_tensors(path: Path, tensors: Tensors) -> str:
-    """Write tensors to a safetensors file, shared memory once, and return the file's sha256."""
-    data = _bytes(tensors)
-    _write(path, data)
-    return hashlib.sha256(data).hexdigest()
-
-
-def _bytes(tensors: Tensors) -> bytes:
-    from safetensors.torch import save as tensors_to_bytes
-
-    once, others = stored_once(tensors)
-    return tensors_to_bytes({name: tensor.contiguous() for name, tensor in once.items()}, metadata_of(others) or None)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with naming(path), replacing(path) as temporary:
-        temporary.write_bytes(data)

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from smg.errors import Misuse, SmgError
-from smg.evaluation.measures import FORMULAS, Matrix, measures, plasticity
-from smg.evaluation.metrics import COMPARED
-from smg.evaluation.subjects import OnSubject, mean_of
+from smg.evaluation.subjects import OnSubject
 from smg.files import locked
-from smg.learner.closing import versions_of_packages
 from smg.learner.config import LearnerConfig
 from smg.learner.events import Begin, End, Evaluation, Event, Listener, StepReport, appending
+from smg.learner.exemplars import alias
 from smg.learner.learner import Learner
 from smg.learner.processes import first_process, meet
-from smg.learner.results import (
-    Costs,
-    MatrixRecord,
-    Measures,
-    ResultRow,
-    Results,
-    StreamRecord,
-    read_rows,
-    write_results,
-    write_rows,
-)
+from smg.learner.records import RoundRecord
+from smg.learner.results import ResultRow, Results, StreamRecord, read_rows, write_results, write_rows
 from smg.learner.round import OnStep, logged
+from smg.learner.summary import costs_of, means_of_sites, summarise
 from smg.methods import Step
-from smg.prepare.site import prepare_site
-from smg.records import Settings
+from smg.prepare.prepared_site import PreparedSite, prepare_site
 from smg.sites.check import doubled
 from smg.sites.site import Site
 from smg.sites.split import Split, fold_site, load_splits, save_splits, split_site
@@ -84,8 +72,9 @@ class Stream:
             if name not in self.sites:
                 raise SmgError(f"no site {name!r} in the data; it holds {', '.join(self.sites)}")
         if len(set(wanted)) < len(wanted):
-            raise Misuse(f"a stream names a site twice: {', '.join(wanted)}")
+            raise Misuse(f"a stream names a site twice: {', '.join(wanted)}; name each site once")
         self.rounds = wanted
+        self._prepared: dict[str, PreparedSite] = {}  # by name, from the beginning of a run
         self.config = self.config.with_channels(self.sites[wanted[0]].channels)
 
     def run(self, folder: str | Path) -> Results:
@@ -98,13 +87,14 @@ class Stream:
             return self._run(folder)
 
     def _run(self, folder: Path) -> Results:
-        self._check_model(folder)
-        self._refuse_doubles()
+        found = self._model_of(folder)
+        self._prepare()
         splits = self.splits or {name: self._split(self.sites[name]) for name in self.rounds}
         self._check_splits(folder / "split.json", splits)
         if not any(split[self.part] for split in splits.values()):
             raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
-        learner = self._learner(folder)
+        meet()  # before any process of a job creates files that the others look for
+        learner = found or Learner.create(folder / "model", self.config)
         learner.settle()  # otherwise done by a round, and none may be left
         log = self._logger(folder)
         if first_process():
@@ -112,9 +102,10 @@ class Stream:
         log(self._begin())
         rows: list[ResultRow] = []
         for number, name in enumerate(self.rounds, start=1):
+            learned = None
             if name not in learner.sites:
                 self.say(f"round {number} of {len(self.rounds)}: {name}")
-                learner.learn(
+                learned = learner.learn(
                     self.sites[name],
                     splits[name],
                     leave_out=self.leave_out,
@@ -122,9 +113,10 @@ class Stream:
                     checkpoint_seconds=self.checkpoint_seconds,
                     on_step=self._logging_steps(log, number, name),
                     say=self.say,
+                    prepared=self._prepared[name],
                 )
-            rows += self._evaluated(folder, learner, number, splits, log)
-        results = self.results(rows).model_copy(update={"costs": self._costs(learner, rows)})
+            rows += self._evaluated(folder, learner, number, splits, log, learned)
+        results = self.results(rows).model_copy(update={"costs": costs_of(self._stream, learner.versions, rows)})
         if first_process():
             write_results(folder, results)
         log(End(measures=results.measures))
@@ -134,15 +126,19 @@ class Stream:
         seed, folds = self.config.seed, self.config.folds
         return split_site(site, seed) if folds is None else fold_site(site, seed, folds)
 
-    def _refuse_doubles(self) -> None:
-        """Refuse a scan that is at two sites: it would be learned at one and tested, as if unseen, at the other.
+    def _prepare(self) -> None:
+        """Prepare every site, and refuse a scan that is at two: it would be learned at one and tested at the other.
 
         Subjects that are left out are removed before the sites are split, so that they take no place in a part.
         """
         here = {name: self.sites[name] for name in self.rounds}
         self.say(f"looking through the scans of {', '.join(here)}")
         options = self.config.preparation, self.leave_out
-        prepared = [p for site in here.values() for p in prepare_site(site, *options, progress=self.on_scan)]
+        self._prepared = {
+            name: PreparedSite(prepare_site(site, *options, progress=self.on_scan), self.config.preparation)
+            for name, site in here.items()
+        }
+        prepared = [p for one in self._prepared.values() for p in one.subjects]
         faults = doubled((p.subject, p.content, p.turned) for p in prepared)
         if faults and not self.leave_out:
             more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
@@ -195,22 +191,25 @@ class Stream:
 
         return on_step
 
-    def _learner(self, folder: Path) -> Learner:
-        learner = self._check_model(folder)
-        meet()  # before any process of a job creates files that the others look for
-        return learner or Learner.create(folder / "model", self.config)
-
-    def _check_model(self, folder: Path) -> Learner | None:
+    def _model_of(self, folder: Path) -> Learner | None:
         """Return the model of a run that is resumed, or None; raise an error if it is the model of another run."""
         if not (folder / "model" / "model.json").exists():
             return None
         learner = Learner(folder / "model")
+        if learner.is_encrypted:  # a run keeps case names and prepared scans in the clear
+            raise SmgError(f"{folder / 'model'}: encrypted, and a run is not; give another folder, or use `smg learn`")
         if learner.config != self.config or learner.sites != self.rounds[: len(learner.sites)]:
             raise SmgError(f"{folder}: holds a run of another configuration; give another folder")
         return learner
 
     def _evaluated(
-        self, folder: Path, learner: Learner, number: int, splits: dict[str, Split], log: Listener
+        self,
+        folder: Path,
+        learner: Learner,
+        number: int,
+        splits: dict[str, Split],
+        log: Listener,
+        learned: RoundRecord | None,
     ) -> list[ResultRow]:
         """Return the rows of one round, from its file if the file covers all current sites."""
         path = folder / "evaluations" / self.part / f"{number:03d}.json"
@@ -218,98 +217,42 @@ class Stream:
             kept = read_rows(path)
             if {row.site for row in kept} >= {site for site in self.rounds if splits[site][self.part]}:
                 return kept
-        rows = self.evaluate(learner, number, splits)
+        rows = self.evaluate(learner, number, splits, learned)
         name, first = self.rounds[number - 1], self.config.preparation.labels.names[0]
-        means = {metric: _jsonable(self._matrix(rows, metric, first))[name] for metric in COMPARED}
+        means = {metric: of[name] for metric, of in means_of_sites(self._stream, rows, first).items()}
         log(Evaluation(round=number, site=name, means=means))
         if first_process():
             write_rows(path, rows)  # after the event was logged, since rows read from a file are not logged again
         return rows
 
-    def evaluate(self, learner: Learner, number: int, splits: dict[str, Split]) -> list[ResultRow]:
+    def evaluate(
+        self, learner: Learner, number: int, splits: dict[str, Split], learned: RoundRecord | None = None
+    ) -> list[ResultRow]:
         """Return the rows of a round's network on every site's part, also long after the round.
 
         After the last round of the order no subject of the unseen site has been learned, so its training part is
-        evaluated too. Its validation part is not: settings may have been chosen by it.
+        evaluated too. Its validation part is not: settings may have been chosen by it. If the round was just learned,
+        its record (`learned`) has the rows of its own site's test part, which are not computed again.
         """
         last = number == len(self.order) and self.part == "test"
         return [
-            ResultRow(round=self.rounds[number - 1], site=site, part=part, subject=row.case, classes=row.metrics())
+            ResultRow(round=self.rounds[number - 1], site=site, part=part, subject=case, classes=classes)
             for site in self.rounds
             for part in ([self.part, "train"] if last and site == self.unseen else [self.part])
-            for row in learner.evaluate(self.sites[site], part, splits[site], self.leave_out, number, self.on_subject)
+            for case, classes in self._of_part(learner, number, site, part, splits[site], learned)
         ]
+
+    def _of_part(
+        self, learner: Learner, number: int, site: str, part: str, split: Split, learned: RoundRecord | None
+    ) -> list[tuple[str, dict[str, dict[str, float | None]]]]:
+        """Return (case, metrics of each class) of each subject of a site's part."""
+        if learned is not None and (learned.site, part) == (site, "test"):
+            case_of = {alias(self.config.seed, site, case): case for case in split["test"]}
+            return [(case_of[row.subject], row.classes) for row in learned.test]
+        options = self.leave_out, number, self.on_subject, self._prepared.get(site)
+        rows = learner.evaluate(self.sites[site], part, split, *options)
+        return [(row.case, row.metrics()) for row in rows]
 
     def results(self, rows: list[ResultRow]) -> Results:
         """Return the results of the run; matrices and measures are of the first class where there are several."""
-        names = self.config.preparation.labels.names
-        begin = self._begin()
-        return Results(
-            name=begin.name,
-            method=begin.method,
-            stream=begin.stream,
-            seed=begin.seed,
-            part=begin.part,
-            matrix={metric: _jsonable(self._matrix(rows, metric, names[0])) for metric in COMPARED},
-            measures={metric: self._measures(rows, metric, names[0]) for metric in COMPARED},
-            formulas=FORMULAS,
-            classes={name: {metric: self._measures(rows, metric, name) for metric in COMPARED} for name in names},
-            missing={metric: self._missing(rows, metric, names[0]) for metric in COMPARED},
-            subjects=tuple(rows),
-            config=Settings.model_validate(self.config.model_dump(mode="json")),
-            versions=versions_of_packages(),
-        )
-
-    def _measures(self, rows: list[ResultRow], metric: str, name: str) -> Measures:
-        """Return BM, BT, FM and FT; FT is a difference of two rounds, over the subjects that both have."""
-        both = [row for row in rows if row.part in (None, self.part)]
-        found, paired = (
-            measures(self._matrix(some, metric, name), list(self.order), self.unseen) for some in (rows, both)
-        )
-        return {key: _number(value) for key, value in (found | {"FT": paired["FT"]}).items()}
-
-    def _costs(self, learner: Learner, rows: list[ResultRow]) -> Costs:
-        """Return the costs of the rounds; plasticity needs a network for each site, which only `per-site` has."""
-        records = learner.history.records()
-        last, own = len(self.order), self.config.recipe().method.one_network_a_site
-        name, end = self.config.preparation.labels.names[0], records[last - 1]
-        alone = {}
-        for metric in COMPARED:
-            matrix = self._matrix(rows, metric, name)
-            alone[metric] = plasticity(matrix, list(self.order), {s: matrix[s][s] for s in self.order if own})
-        weights = sum(p.numel() for p in learner.network(end.round).parameters())
-        return Costs(
-            plasticity={metric: _number(value) for metric, value in alone.items()},
-            replay_subjects=sum(one.subjects for one in end.kept.values()),
-            replay_bytes=sum(one.bytes for one in end.kept.values()),
-            state_bytes=learner.history.state(end.round).bytes,
-            parameters=weights * (last if own else 1),
-            seconds={record.site: round(record.seconds, 3) for record in records},
-        )
-
-    def _matrix(self, rows: list[ResultRow], metric: str, name: str) -> Matrix:
-        matrix: Matrix = {}
-        for row_round in self.rounds:
-            for site in self.rounds:
-                here = [row.classes[name][metric] for row in rows if row.round == row_round and row.site == site]
-                mean, _ = mean_of(float("nan") if value is None else value for value in here)
-                matrix.setdefault(row_round, {})[site] = mean
-        return matrix
-
-    def _missing(self, rows: list[ResultRow], metric: str, name: str) -> dict[str, dict[str, int]]:
-        """Return the number of subjects without a value of a metric, where there are any."""
-        counts: dict[str, dict[str, int]] = {}
-        for row in rows:
-            if row.classes[name][metric] is None:
-                of_round = counts.setdefault(row.round, {})
-                of_round[row.site] = of_round.get(row.site, 0) + 1
-        return counts
-
-
-def _jsonable(matrix: Matrix) -> MatrixRecord:
-    """Return a matrix for JSON, with None in place of NaN."""
-    return {learned: {site: _number(value) for site, value in row.items()} for learned, row in matrix.items()}
-
-
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+        return summarise(self._begin(), self.config, rows)

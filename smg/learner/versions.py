@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
 
@@ -15,7 +17,9 @@ from smg.learner.round import device_of_choice
 from smg.learner.spectra import KEY, Spectra
 from smg.networks import build_network
 from smg.prepare.cache import Prepared
-from smg.prepare.options import Preparation
+from smg.prepare.prepare_options import Preparation
+from smg.prepare.prepared_site import PreparedSite, prepared_once
+from smg.sites.site import Site
 
 OPTIMISER, SENTINELS = "optimiser.safetensors", "sentinels.safetensors"
 
@@ -94,6 +98,34 @@ class Versions:
                 if entry.site == site:
                     return entry.round
         return self.history.current if number is None else number
+
+    def round_to_ask(self, number: int | None = None) -> int:
+        """Return the round that answers, by default the current one; refuse random weights and a missing round."""
+        if number is not None:
+            self.check_round(number)
+            return number
+        if not self.history.has_learned:
+            folder = self.store.folder
+            raise SmgError(f"{folder}: has learned nothing yet; `smg learn {folder} SITE` teaches it a site")
+        return self.history.current
+
+    def check_round(self, number: int) -> None:
+        """Raise an error that lists the rounds if this one does not exist; round 0 is first weights that were given."""
+        there = self.history.model.numbers
+        if number not in there and (number or not self.history.origin):
+            listed = ", ".join(map(str, there)) or "none yet"
+            raise SmgError(f"{self.store.folder}: no round {number} to answer with; it has {listed}")
+
+    def prepare(
+        self,
+        site: Site,
+        config: LearnerConfig,
+        leave_out: bool = False,
+        progress: Callable[[str], None] | None = None,
+        ready: PreparedSite | None = None,
+    ) -> list[Prepared]:
+        """Return a site's subjects as slices: those that are ready, or from the cache, encrypted if the model is."""
+        return prepared_once(ready, site, config.preparation, leave_out, progress, self.store.vault)
 
     # --- what the next round needs ------------------------------------------------------------------------------------
 

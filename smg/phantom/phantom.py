@@ -20,7 +20,7 @@ from smg.files import write_json
 from smg.phantom.anatomy import DIFFUSION, Pelvis, Scene, depict, spin_echo
 from smg.phantom.canvas import Array, Grid, smooth_noise
 from smg.randomness import numpy_generator
-from smg.sites.nnunet import numbered, write_description
+from smg.sites.nnunet_channels import numbered, write_description
 from smg.sites.volume import Volume, write_volume
 
 Span = tuple[float, float]
@@ -186,25 +186,29 @@ def write_phantom_sites(
     letters: Iterable[str] = tuple(PROTOCOLS),
     subjects: int | None = None,
     channels: int = 1,
+    zones: bool = False,
 ) -> list[Path]:
     """Write the sites as OUT/A/Case00.nii.gz, OUT/A/Case00_segmentation.nii.gz and so on; return their folders.
 
     The same seed writes the same voxels with any number of workers. `small` writes the first six subjects of each site,
     and `subjects` the given number of them. Existing phantoms are not drawn again. A folder that holds anything but
     phantoms of this seed is refused, so that no file of the user is overwritten. With two `channels` each subject has
-    an ADC map beside its T2 scan, in nnU-Net's layout: OUT/A/imagesTr/Case00_0001.nii.gz. `progress` is called with
-    `SITE/CASE` after each subject.
+    an ADC map beside its T2 scan, in nnU-Net's layout: OUT/A/imagesTr/Case00_0001.nii.gz. With `zones` the masks of all
+    sites separate peripheral zone (1) and central gland (2), and not only those of A and B; the scans are the same.
+    `progress` is called with `SITE/CASE` after each subject.
     """
-    _claim(out, seed, channels)
+    _claim(out, seed, channels, zones)
     sites = [PROTOCOLS[letter] for letter in letters]
     limit = subjects if subjects is not None else SMALL if small else 10**9
     for protocol in sites if channels > 1 else ():
         labels = (
-            {"background": 0, "peripheral": 1, "central": 2} if protocol.zones else {"background": 0, "prostate": 1}
+            {"background": 0, "peripheral": 1, "central": 2}
+            if zones or protocol.zones
+            else {"background": 0, "prostate": 1}
         )
         description = out / protocol.letter / "dataset.json"
         write_description(description, CHANNELS[:channels], labels, min(limit, protocol.subjects))
-    jobs = [(out, seed, p.letter, subject, channels) for p in sites for subject in range(min(limit, p.subjects))]
+    jobs = [(out, seed, p.letter, subject, channels, zones) for p in sites for subject in range(min(limit, p.subjects))]
     workers = min(workers or cores(), len(jobs))
     report = progress or (lambda subject: None)
     if workers <= 1:
@@ -218,20 +222,21 @@ def write_phantom_sites(
     return [out / p.letter for p in sites]
 
 
-def _claim(out: Path, seed: int, channels: int) -> None:
+def _claim(out: Path, seed: int, channels: int, zones: bool) -> None:
     """Mark a new or empty folder as one of phantoms; raise an error if it holds anything else."""
     mark = out / "phantoms.json"
-    content = {"seed": seed} if channels == 1 else {"seed": seed, "channels": channels}
+    content = {"seed": seed} | ({"channels": channels} if channels > 1 else {}) | ({"zones": True} if zones else {})
     if mark.is_file():
         if json.loads(mark.read_text()) != content:
-            raise SmgError(f"{out}: holds phantom sites of another seed or number of channels; give a new folder")
+            other = "with other zones, or of another seed or number of channels"
+            raise SmgError(f"{out}: holds phantom sites {other}; give a new folder")
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SmgError(f"{out}: exists and holds no phantom sites; give a new folder")
     else:
         write_json(mark, content)
 
 
-def _write_subject(out: Path, seed: int, letter: str, subject: int, channels: int) -> str:
+def _write_subject(out: Path, seed: int, letter: str, subject: int, channels: int, zones: bool) -> str:
     """Write one subject, which depends on the seed, its site and its number alone; return `SITE/CASE`."""
     case, place = f"Case{subject:02d}", (seed, list(PROTOCOLS).index(letter), subject)
     if channels == 1:
@@ -241,7 +246,8 @@ def _write_subject(out: Path, seed: int, letter: str, subject: int, channels: in
     files = [out / letter / f"{name}.nii.gz" for name in names]
     if not all(file.exists() for file in files):
         adc = numpy_generator("phantom ADC", *place) if channels > 1 else None
-        volumes = draw(PROTOCOLS[letter], numpy_generator("phantom", *place), adc)
+        protocol = replace(PROTOCOLS[letter], zones=zones or PROTOCOLS[letter].zones)
+        volumes = draw(protocol, numpy_generator("phantom", *place), adc)
         for file, volume in zip(files, volumes, strict=True):
             write_volume(file, volume)
     return f"{letter}/{case}"

@@ -1,4 +1,4 @@
-"""What a plan needs to know of the scans: their pixels, fields of view, and where the foreground lies."""
+"""Read the facts of the scans that a plan needs: pixels, fields of view, and the place of the foreground."""
 
 from __future__ import annotations
 

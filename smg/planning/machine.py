@@ -1,4 +1,4 @@
-"""What a step costs on this machine: real steps of a candidate, timed."""
+"""Measure the cost of a step on this machine: real steps of a candidate, timed."""
 
 from __future__ import annotations
 

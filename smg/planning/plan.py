@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from smg.learner.config import LearnerConfig
-from smg.learner.configure import Tree, configuration, from_yaml, laid
+from smg.learner.config_layers import Tree, configuration, from_yaml, laid
 from smg.planning.facts import Facts
 from smg.planning.machine import Cost, cost_of, here
 
@@ -18,11 +18,12 @@ MINUTES = 60.0  # a round, by default
 # further out. Of the real prostate sites one alone needs 67 to 100 mm, all five 100 mm.
 ROOM = {1: 1.5, 2: 1.35}
 ROOM_OF_SEVERAL = 1.2
-CENTRAL = 0.8  # of the view: with a larger field there is nothing to cut off
+CENTRAL = 0.8  # of the view, at most, where foreground counts as central
 CONTEXT = 1.5  # of a window's side, at least, over the organ's
 ENOUGH = 2000  # iterations that a larger candidate must still make: chosen by hand, as the next two
 PLENTY = 6000  # no round has more
 FEWEST = 200  # no round has fewer, whatever the minutes
+LONG = 1000  # iterations from which on augmentation is strong: the rounds of prostate-recommended have as many
 # (pixels of the window's side, width of the network), from cheap to dear.
 CANDIDATES = (
     (64, 8), (96, 8), (96, 16), (128, 16), (160, 16), (192, 16), (192, 32), (256, 32), (320, 32), (384, 32),
@@ -96,7 +97,8 @@ class Made:
             f"network:  U-Net of width {n.width}, depth {n.depth} ({million:.2f} M parameters)",
             f"training: {config.method}, {config.iterations} iterations of {config.batch} slices a round, rate "
             f"{config.optimiser.rate:g} falling as a {config.optimiser.schedule}",
-            f"expect:   {self.expected:.1f} minutes a round on {self.machine}, about {self._gigabytes(config):.1f} GB",
+            f"expect:   {self.expected:.1f} minutes a round on {self.machine}; the first, without replay, is shorter; "
+            f"about {self._gigabytes(config):.1f} GB",
         ]
 
     def _gigabytes(self, config: LearnerConfig) -> float:
@@ -110,6 +112,7 @@ def make_plan(
 ) -> Made:
     """Choose settings for these scans and this machine; `given` settings (method, labels) are taken as they are."""
     base = laid(recommended(), given or {})
+    untried = laid({"augment": "strong"}, base)  # augmentation counts in the time of a step
     field = _field(facts)
     chosen: tuple[list[Setting], Cost] | None = None
     for size, width in CANDIDATES:
@@ -118,7 +121,7 @@ def make_plan(
             break  # finer than the scans are: nothing more to see
         settings = [*_input(facts, field, size, scale or facts.pixel), *_network(size, width)]
         trial = Made(tuple(settings), facts, minutes, "", Cost(0, 0)).tree()
-        config = configuration(laid(base, trial, {"iterations": 1000, "batch": 5})).with_channels(facts.channels)
+        config = configuration(laid(untried, trial, {"iterations": 1000, "batch": 5})).with_channels(facts.channels)
         cost = cost_of(config, 2 * size)
         if say:
             say(f"tried {size} x {size}, width {width}: {cost.seconds:.2f} s an iteration")
@@ -129,20 +132,27 @@ def make_plan(
             break
     assert chosen is not None
     settings, cost = chosen
-    return Made((*_method(base), *settings, *_training(minutes, cost, base)), facts, minutes, here(), cost)
+    iterations = max(FEWEST, min(PLENTY, int(60 * minutes / cost.seconds))) // 50 * 50
+    whole = (*_method(base), *_augmentation(base, iterations), *settings, *_training(iterations, cost, base))
+    return Made(whole, facts, minutes, here(), cost)
 
 
 def recommended() -> Tree:
-    """Return the recommended method's settings: the ready configuration `recommended`."""
+    """Return the recommended method's settings, the ready configuration `recommended`, but for augmentation."""
     text = (resources.files("smg") / "configs" / "recommended.yaml").read_text()
     (method,) = from_yaml(text)["methods"]
-    return {key: value for key, value in method.items() if key != "name"}
+    return {key: value for key, value in method.items() if key not in ("name", "augment")}
 
 
 def _field(facts: Facts) -> float | None:
-    """Return the central field, rounded to 10 mm, or None where foreground lies too far out for one."""
-    field = 10 * math.ceil(facts.needed * ROOM.get(len(facts.sites), ROOM_OF_SEVERAL) / 10)
-    return float(field) if field <= CENTRAL * facts.view else None
+    """Return the central field, rounded to 10 mm, or None where foreground lies too far out for one.
+
+    It has room for the next patients as far as the narrowest view has.
+    """
+    if facts.needed > CENTRAL * facts.view:
+        return None
+    roomy = math.ceil(facts.needed * ROOM.get(len(facts.sites), ROOM_OF_SEVERAL) / 10)
+    return 10.0 * max(min(roomy, math.floor(facts.view / 10)), math.ceil(facts.needed / 10))
 
 
 def _scale(facts: Facts, field: float | None, size: int) -> float | None:
@@ -155,15 +165,16 @@ def _scale(facts: Facts, field: float | None, size: int) -> float | None:
 
 def _input(facts: Facts, field: float | None, size: int, spacing: float) -> list[Setting]:
     p = "preparation."
+    why = f"{field:g} mm in {size} pixels; " if field else ""
     settings = [
-        Setting(p + "spacing", spacing, f"mm; the scans' own pixels are about {facts.pixel:.2f} mm"),
+        Setting(p + "spacing", spacing, f"mm; {why}the scans' own pixels are about {facts.pixel:.2f} mm"),
         Setting(p + "size", size, f"pixels of the window's side: {size * spacing:.0f} mm"),
     ]
     if field:
-        why = f"mm; foreground lies within {facts.needed:.0f} mm of the centre, views are {facts.view:.0f} mm and more"
+        why = f"mm; all foreground lies in the central {facts.needed:.0f} mm, views are {facts.view:.0f} mm and more"
         settings.append(Setting(p + "field", field, why))
     else:
-        why = f"no central field: foreground reaches {facts.needed:.0f} mm of views of {facts.view:.0f} mm"
+        why = f"no field: foreground needs the central {facts.needed:.0f} mm, views are {facts.view:.0f} mm and more"
         settings.append(Setting(p + "foreground", 0.5, f"share of windows on foreground; {why}"))
     if facts.outlying:
         why = f"percentiles; {facts.outlying} subjects have a few voxels far brighter than the rest"
@@ -179,7 +190,7 @@ def _network(size: int, width: int) -> list[Setting]:
     depth = max(2, min(5, int(math.log2(size / 6))))
     smallest = size // 2**depth
     return [
-        Setting("network.width", width, "filters of the first level: the widest that fits the minutes"),
+        Setting("network.width", width, "filters of the first level; twice as many after each halving"),
         Setting("network.depth", depth, f"halvings: {smallest} x {smallest} pixels at the bottleneck"),
     ]
 
@@ -188,13 +199,20 @@ def _method(base: Tree) -> list[Setting]:
     settings = [Setting("method", base["method"], "recommended: see docs/methods")]
     if base.get("options"):
         settings.append(Setting("options", base["options"], "inner steps as large as the optimiser's own"))
-    settings.append(Setting("augment", base.get("augment", "mild"), "as recommended"))
     return settings
 
 
-def _training(minutes: float, cost: Cost, base: Tree) -> list[Setting]:
-    iterations = max(FEWEST, min(PLENTY, int(60 * minutes / cost.seconds)))
-    iterations = iterations // 50 * 50
+def _augmentation(base: Tree, iterations: int) -> list[Setting]:
+    """Return augmentation by the length of a round, and mirrored passes; as given where they are."""
+    if iterations >= LONG:
+        augment = Setting("augment", "strong", "with mirrored passes better than mild on real sites, most at a new one")
+    else:
+        augment = Setting("augment", "mild", f"strong has been tried in rounds of {LONG} iterations and more")
+    mirror = Setting("mirror", True, "average with the prediction left for right: better, at twice the passes")
+    return [Setting(s.key, base[s.key], "as given") if s.key in base else s for s in (augment, mirror)]
+
+
+def _training(iterations: int, cost: Cost, base: Tree) -> list[Setting]:
     why = f"{iterations * cost.seconds / 60:.1f} minutes at {cost.seconds:.2f} s"
     why += "; a plan takes no more" if iterations == PLENTY else ""
     return [
@@ -202,7 +220,11 @@ def _training(minutes: float, cost: Cost, base: Tree) -> list[Setting]:
         Setting("batch", 5, "slices of the incoming site, and as many replayed: the paper's"),
         Setting("select", base.get("select", "average"), "the mean of the second half's weights closes a round"),
         Setting("validate_every", max(1, iterations // 4), "a curve of four points a round"),
-        Setting("share", True, "slices that the method asks for twice are passed once: the same but for rounding"),
+        Setting(
+            "share",
+            True,
+            "slices asked for at the same weights are passed once and together: the same but for rounding",
+        ),
         Setting("optimiser.rate", 2e-3, "the rate of the trials on real sites, since it falls"),
         Setting("optimiser.schedule", "cosine", "to zero at the round's end"),
     ]

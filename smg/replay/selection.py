@@ -82,7 +82,7 @@ def select(
     scores = score(features, previous, weight, nearest)
     chosen = tuple(choose(Candidates(features, scores, seed, round), count)) if count else ()
     if len(set(chosen)) != count:
-        raise SmgError(f"replay policy {name!r} chose {list(chosen)}, where {count} different ones were asked for")
+        raise SmgError(f"replay policy {name!r}: chose {list(chosen)}; return {count} different indices")
     return Choice(chosen, scores)
 
 

@@ -9,13 +9,13 @@ from smg.files import replacing
 from smg.report import costs, paired
 from smg.report.focus import choose_baseline
 from smg.report.runs import Run, find_runs
-from smg.report.table import StreamTable, paper_tables, to_csv, to_latex, to_markdown
+from smg.report.table import StreamTable, class_tables, to_csv, to_latex, to_markdown
 
 REFERENCE = "sga+c"  # the method that published benches are compared with, pair by pair
 
 
 class Written(NamedTuple):
-    """A bench's runs, their tables (one for each stream), and the file of differences if there is one."""
+    """A bench's runs, their tables (one for each stream and class), and the file of differences if there is one."""
 
     runs: list[Run]
     tables: list[StreamTable]
@@ -30,7 +30,7 @@ def write_tables(folder: Path, baseline: str | None = None) -> Written:
     """
     runs = find_runs([folder])
     chosen = choose_baseline(runs, baseline)
-    tables = paper_tables(runs)
+    tables = class_tables(runs)
     for suffix, written in (("md", to_markdown), ("tex", to_latex), ("csv", to_csv)):
         with replacing(folder / f"table.{suffix}") as temporary:
             temporary.write_text(written(tables) + costs.written_as(suffix, runs))

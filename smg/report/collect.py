@@ -25,6 +25,7 @@ class Model:
     folder: Path
     rounds: tuple[Record, ...]
     aside: tuple[Record, ...] = ()  # held, or rolled back
+    held: frozenset[int] = frozenset()  # numbers of the rounds that are held
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def _model(folder: Path) -> Model:
     history = History(folder)
     line = history.records()
     aside = [n for n in history.model.numbers if n not in {record.round for record in line}]
-    return Model(folder, tuple(line), tuple(history.record(number) for number in aside))
+    held = frozenset(number for number in aside if history.held(number))
+    return Model(folder, tuple(line), tuple(history.record(number) for number in aside), held)
 
 
 def milliseconds_per_step(run: Run) -> dict[int, float]:

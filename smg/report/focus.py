@@ -28,7 +28,7 @@ class Focus:
     differences: tuple[Difference, ...] = ()
 
     def difference(self, stream: str, measure: str) -> Difference | None:
-        """Return what the headline's method differs from the baseline by; None where subjects cannot be paired."""
+        """Return the difference of the headline's method from the baseline; None where subjects cannot be paired."""
         for one in self.differences:
             if (one.stream, one.method, one.measure) == (stream, self.method, measure):
                 return one
@@ -36,7 +36,7 @@ class Focus:
 
 
 def choose_focus(runs: Sequence[Run], baseline: str | None = None) -> Focus:
-    """Return what a report on these runs is about."""
+    """Return the method that the report's headline is about, its baseline, and their differences."""
     names = list(dict.fromkeys(run.name for run in runs))
     references = {run.name for run in runs if run.results.method in REFERENCE_METHODS}
     chosen = choose_baseline(runs, baseline)

@@ -17,7 +17,7 @@ import numpy as np
 from smg.report.collect import Material
 from smg.report.pictures import Seen, contours
 from smg.report.runs import Run
-from smg.report.sites import middle_slice
+from smg.report.site_picture import middle_slice
 from smg.report.style import AFTER
 from smg.sites.formats import Array
 

@@ -14,14 +14,14 @@ from smg.errors import Misuse, SmgError
 from smg.evaluation.measures import COSTS, MEASURES
 from smg.evaluation.metrics import COMPARED
 from smg.files import replacing
-from smg.report import figure_sections, sections, subjects
+from smg.report import figure_sections, sections, subject_table
 from smg.report.collect import Material, collect
 from smg.report.configuration import configuration_of
 from smg.report.costs import COLUMNS, written_as
 from smg.report.figures import Figures
 from smg.report.focus import Focus, choose_focus
 from smg.report.style import PALETTE
-from smg.report.table import paper_tables, to_csv, to_latex
+from smg.report.table import class_tables, to_csv, to_latex
 
 Say = Callable[[str], None]
 
@@ -45,12 +45,14 @@ def write_report(
     data: Path | None = None,
     say: Say = lambda line: None,
     baseline: str | None = None,
+    names: bool = False,
 ) -> Written:
     """Write the page of the runs, benches and models in `paths`, and return where it is.
 
     pictures: put pictures of patients into the page, made from the scans in `data`.
     say: called with a line of progress.
     baseline: the method that the others are compared with; chosen by smg.report.focus if not given.
+    names: name the cases, which a page with pictures does too. Otherwise they are numbered.
     """
     if pictures and data is None:
         raise Misuse("--pictures: the scans are needed, since no run holds them; add --data DIR")
@@ -59,7 +61,7 @@ def write_report(
     material = collect(paths)
     focus = choose_focus(material.runs, baseline)
     figures = Figures(out.with_name(f"{out.stem}_figures"))
-    page = _page(material, focus, figures, paths, data if pictures else None, say)
+    page = _page(material, focus, figures, paths, data if pictures else None, say, names or pictures)
     try:
         with replacing(out) as temporary:
             temporary.write_text(_rendered(page), encoding="utf-8")
@@ -70,10 +72,10 @@ def write_report(
 
 
 def _page(
-    material: Material, focus: Focus, figures: Figures, paths: Sequence[Path], data: Path | None, say: Say
+    material: Material, focus: Focus, figures: Figures, paths: Sequence[Path], data: Path | None, say: Say, names: bool
 ) -> dict[str, Any]:
     """Return all that the template shows."""
-    tables = paper_tables(material.runs)
+    tables = class_tables(material.runs)
     say("drawing figures")
     page: dict[str, Any] = {
         "version": __version__,
@@ -88,6 +90,7 @@ def _page(
         "cost_table": COSTS,
         "focus": focus,
         "answers": sections.stream_answers(material, focus),
+        "measure_tables": sections.measure_tables(material),
         "costs": sections.stream_costs(material),
         "models": sections.model_histories(material),
         "differences": figure_sections.difference_figure(material, focus, figures),
@@ -100,8 +103,9 @@ def _page(
         "objective": figure_sections.objective_figures(material, figures),
         "latex": to_latex(tables) + written_as("tex", material.runs) if tables else "",
         "csv": to_csv(tables) + written_as("csv", material.runs) if tables else "",
-        "subjects": subjects.packed(material.runs) if material.runs else None,
-        "failures": subjects.failures(material.runs),
+        "subjects": subject_table.packed(material.runs, names) if material.runs else None,
+        "names": names,
+        "failures": subject_table.failures(material.runs),
         "configuration": configuration_of(material.runs),
     }
     return page | _patients(material, page, data, say)

@@ -1,4 +1,4 @@
-"""Paired differences between methods, over subjects and seeds, with bootstrap intervals.
+"""Paired differences between methods, over subjects and seeds, with 95 % intervals.
 
 Methods of one stream and seed share their split, initial weights and batches, so each subject can be compared under
 both methods. Every measure is linear in the values of the subjects:
@@ -9,27 +9,30 @@ both methods. Every measure is linear in the values of the subjects:
     FT  mean over subjects of the held-out site of  a[T] - a[T+1]
 
 A difference of measures is therefore the mean of differences, over the subjects that have a value under both methods.
-The 95 % interval is taken from draws of
+It varies for two reasons: another seed trains another network, and other patients may be tested. With m[k] the mean of
+seed k, the n seeds' mean has the variance
 
-    mean  +  deviation due to patients  +  t(n - 1) s / √n
+    V = s² / n  +  c,   s² = Σ (m[k] - m)² / (n - 1),   c = Σ over patients and over pairs of seeds k ≠ l of
+                                                           u[k, p] u[l, p] / (n (n - 1))
 
-The patients are weighted at random (a Bayesian bootstrap); a patient has the same weight in every seed that has it in
-its test part. There are too few seeds to draw from. Their n means have the standard deviation s, and t is Student's.
-Chance among the patients of one seed is in both terms, so the interval tends to be too wide.
+where u[k, p] is what patient p adds to m[k], apart from the mean of its site. Seeds that test different patients vary
+by the patients, too, so s² has both parts and c is zero. Patients that several seeds test do not average out over these
+seeds; c is what they have in common (two-way clustering: Cameron, Gelbach and Miller, 2011), and zero if negative.
+The interval is  m ± t(f) √V  with Student's t and Satterthwaite's degrees of freedom f.
 
-A single seed has no second term. Its interval covers other patients but not other runs, and it is too narrow where
-patients are few, so no difference is called significant by it. Where nothing varies (one seed with one subject, or
-identical runs) there is no interval.
+A single seed has no s²: its V is Σ u[p]². Its interval covers other patients but not other runs, so no difference is
+called significant by it. Where nothing varies (one seed with one subject, or identical runs) there is no interval.
 
-A number over several streams has two estimates of s: from the n means over all streams, and from the means of each
-stream as if streams were independent, s² = Σ (share of the stream)² s²(stream). With few seeds, one stream may balance
-another by chance and make the first estimate too small, so the larger of the two terms is used.
+A number over several streams is the mean of all of a seed's, whatever the streams have in common. With fewer than four
+seeds, one stream may balance another by chance and make s too small. So s is then also estimated from each stream as if
+streams were independent, s² = Σ (share of the stream)² s²(stream), and the wider interval is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
@@ -40,8 +43,19 @@ from smg.report.runs import Run
 from smg.report.table import columns, markdown_head, markdown_row
 
 Values = dict[str, dict[str, float]]  # site -> subject -> the value that a measure averages
-DRAWS = 10_000
+LEVEL = 0.05  # 1 - the interval's probability
+FEW = 4  # seeds below which streams may balance each other by chance
 PRIOR = 4  # degrees of freedom given to a variance that is known from other runs
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds with its 95 % interval, standard error and degrees of freedom."""
+
+    mean: float
+    low: float
+    high: float
+    error: float
+    freedom: float
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,7 @@ class Difference:
 
 
 def paired_differences(
-    runs: Sequence[Run], reference: str, draws: int = DRAWS, seed: int = 0, metrics: Sequence[str] = tuple(COMPARED)
+    runs: Sequence[Run], reference: str, metrics: Sequence[str] = tuple(COMPARED)
 ) -> list[Difference]:
     """Return the differences of every method to `reference`, on each stream, over the seeds that both have."""
     found = []
@@ -84,10 +98,10 @@ def paired_differences(
                 for measure in MEASURES:
                     pairs = [[values_of(here[name, s], metric, measure) for name in (method, reference)] for s in seeds]
                     strata = [apart(*pair) for pair in pairs]
-                    if one := interval([[values] for values in strata], entry.scale, draws, seed):
+                    if one := interval([[values] for values in strata], entry.scale):
                         subjects = sum(len(site) for stratum in strata for site in stratum.values())
                         with_value = sum(any(stratum.values()) for stratum in strata)  # seeds
-                        found.append(Difference(stream, method, metric, measure, *one, with_value, subjects))
+                        found.append(Difference(stream, method, metric, measure, *one[:3], with_value, subjects))
     return found
 
 
@@ -121,14 +135,9 @@ def by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
 
 
 def interval(
-    seeds: Sequence[Sequence[Values]],
-    scale: float = 1.0,
-    draws: int = DRAWS,
-    seed: int = 0,
-    noise: float | None = None,
-    streams: Sequence[str] = (),
-) -> tuple[float, float, float] | None:
-    """Return the mean over seeds and its 95 % interval (mean, low, high); None where no subject has a value.
+    seeds: Sequence[Sequence[Values]], scale: float = 1.0, noise: float | None = None, streams: Sequence[str] = ()
+) -> Estimate | None:
+    """Return the mean over seeds with its 95 % interval; None where no subject has a value.
 
     seeds: for each seed its numbers, each given by the values of its sites and subjects.
     noise: variance of a seed's mean from seed to seed, where it is known from more runs than these.
@@ -138,22 +147,52 @@ def interval(
     there = [numbers for numbers in there if numbers]
     if not there:
         return None
-    rng = np.random.default_rng(seed)
-    patients = sorted({(site, case) for numbers in there for of in numbers for site in of for case in of[site]})
-    weight = {patient: rng.exponential(size=draws) for patient in patients}
     means = np.array([np.mean([mean_of(values) for values in numbers]) for numbers in there])
-    total = np.mean([np.mean([_weighted(values, weight) for values in numbers], axis=0) for numbers in there], axis=0)
-    if len(means) > 1:
-        estimates = [_moderated(len(means) - 1, float(means.var(ddof=1)), noise)]
-        if len(set(streams)) > 1 and all(len(numbers) == len(streams) for numbers in there):
-            estimates.append(_moderated(*_independent_streams(there, streams), noise))
-        freedom, variance = max(estimates, key=lambda one: student.ppf(0.975, one[0]) * np.sqrt(one[1]))
-        total += rng.standard_t(freedom, size=draws) * np.sqrt(variance / len(means))
-    low, high = np.percentile(total, (2.5, 97.5))
-    return scale * float(means.mean()), scale * float(low), scale * float(high)
+    among_patients, freedom = patients_part(there)
+    ways = [(among_patients, freedom)]
+    if (count := len(means)) > 1:
+        ways = [moderated(count - 1, float(means.var(ddof=1)), noise)]
+        if count < FEW and len(set(streams)) > 1 and all(len(numbers) == len(streams) for numbers in there):
+            ways.append(moderated(*_independent_streams(there, streams), noise))
+        ways = [combined((v / count, f), (among_patients, freedom)) for f, v in ways]
+    widths = [(student.ppf(1 - LEVEL / 2, f) * np.sqrt(v), np.sqrt(v), f) for v, f in ways]
+    width, error, freedom = max(widths)
+    mean = scale * float(means.mean())
+    half = scale * float(width)
+    return Estimate(mean, mean - half, mean + half, scale * float(error), float(freedom))
 
 
-def _moderated(freedom: float, variance: float, noise: float | None) -> tuple[float, float]:
+def patients_part(seeds: Sequence[Sequence[Values]]) -> tuple[float, float]:
+    """Return the variance that patients add to the mean over seeds beyond s² / n, and its degrees of freedom.
+
+    For a single seed this is the variance due to its patients.
+    """
+    of_patient: dict[tuple[str, str], list[float]] = {}
+    for numbers in seeds:
+        parts: dict[tuple[str, str], float] = {}
+        for values in numbers:
+            sites = {site: of for site, of in values.items() if of}
+            for site, of in sites.items():
+                n, mean = len(of), np.mean(list(of.values()))
+                for case, value in of.items():
+                    part = (value - mean) / np.sqrt(n * (n - 1)) if n > 1 else 0.0
+                    parts[site, case] = parts.get((site, case), 0.0) + part / (len(numbers) * len(sites))
+        for patient, part in parts.items():
+            of_patient.setdefault(patient, []).append(part)
+    freedom = max(1, len(of_patient) - len({site for site, _ in of_patient}))
+    if (count := len(seeds)) == 1:
+        return sum(parts[0] ** 2 for parts in of_patient.values()), freedom
+    common = sum(sum(parts) ** 2 - sum(part**2 for part in parts) for parts in of_patient.values())
+    return max(0.0, common / (count * (count - 1))), freedom
+
+
+def combined(*parts: tuple[float, float]) -> tuple[float, float]:
+    """Return the sum of independent (variance, degrees of freedom) with Satterthwaite's degrees of freedom."""
+    total = sum(variance for variance, _ in parts)
+    return total, total**2 / sum(v**2 / f for v, f in parts) if total else parts[0][1]
+
+
+def moderated(freedom: float, variance: float, noise: float | None) -> tuple[float, float]:
     """Return degrees of freedom and variance, pooled with a variance known from other runs."""
     if noise is None:
         return freedom, variance
@@ -173,17 +212,6 @@ def mean_of(values: Values) -> float:
     """Return the mean over sites of the mean over the subjects of each."""
     means = [np.mean(list(of.values())) for of in values.values() if of]
     return float(np.mean(means)) if means else float("nan")
-
-
-def _weighted(values: Values, weight: dict[tuple[str, str], np.ndarray]) -> np.ndarray:
-    """Return, for every draw, the mean over sites of the weighted mean over subjects."""
-    sites = []
-    for site, of in values.items():
-        if not of:
-            continue
-        w = np.stack([weight[site, case] for case in of])
-        sites.append((w * np.array(list(of.values()))[:, None]).sum(axis=0) / w.sum(axis=0))
-    return np.asarray(np.mean(sites, axis=0))
 
 
 def to_markdown(differences: Sequence[Difference], reference: str) -> str:

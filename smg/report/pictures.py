@@ -87,7 +87,7 @@ def contours(
 
     `data` is the folder of sites that the run was made from. The masks are those that the results were measured on.
     """
-    from smg.bench.plan import read_plan
+    from smg.bench.planned_runs import read_plan
     from smg.learner.learner import Learner
     from smg.sites.layouts import find_sites
 
@@ -117,12 +117,11 @@ def evaluated_cases(run_folder: Path, site: str) -> list[str]:
 
 def _predicted(learner: Learner, number: int, site: Site) -> dict[str, Array]:
     """Return case -> class indices, predicted by the network for a site after a round."""
-    from smg.evaluation.predict import predict_mask
-    from smg.prepare.site import prepare_site
+    from smg.evaluation.whole_scan import predict_mask
 
     config, network = learner.as_prepared(number), learner.network_for(site.name, number)
     options = config.preparation, config.largest_component, config.mirror
-    prepared = prepare_site(site, config.preparation)
+    prepared = learner.prepare(site, number=number)
     return {p.subject.case: predict_mask(network, p.images, p.grid, *options) for p in prepared}
 
 

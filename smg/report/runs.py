@@ -65,9 +65,10 @@ class Run:
         """Return the run under another name of its method."""
         return Run(self.folder, self.results.model_copy(update={"name": name}))
 
-    def measure(self, metric: str, measure: str) -> float | None:
-        """Return a measure as it is stored; None where it does not exist, or did not when the run was made."""
-        return self.results.measures.get(metric, {}).get(measure)
+    def measure(self, metric: str, measure: str, class_name: str | None = None) -> float | None:
+        """Return a measure as it is stored, of the first class if none is named; None where it does not exist."""
+        by_metric = self.results.classes.get(class_name, {}) if class_name else self.results.measures
+        return by_metric.get(metric, {}).get(measure)
 
 
 def find_runs(paths: Iterable[Path]) -> list[Run]:

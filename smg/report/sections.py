@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from smg.evaluation.metrics import COMPARED, METRICS, decimal
+from smg.learner.site_effects import Effect, effects_of, standings
 from smg.report.answer import Verdict, verdict
-from smg.report.collect import Material, Record
+from smg.report.collect import Material, Model, Record
 from smg.report.costs import COLUMNS, cost_tables
 from smg.report.focus import Focus
 from smg.report.matrices import HeatCell, final_row, limits_of, matrix_of
 from smg.report.runs import Run
-from smg.report.table import Cell, StreamTable, cells, paper_tables
+from smg.report.table import Cell, StreamTable, cells, class_tables, paper_tables
+from smg.report.text import duration
 from smg.sites.labels import first_class
 
 # Columns of costs that stand beside the measures, as many as there are measures, with headings that leave room.
@@ -60,6 +62,14 @@ class StreamAnswer:
     learned: list[str]
     held_out: list[str]  # the held-out site, if there is one
     final: list[FinalRow]
+    has_equal_seeds: bool
+
+
+@dataclass(frozen=True)
+class MeasureTable:
+    """The measures of every method on one stream, of one class."""
+
+    title: str
     measures: list[MeasureRow]
     seeds: list[int]
     has_equal_seeds: bool
@@ -77,11 +87,28 @@ class StreamCosts:
 
 @dataclass(frozen=True)
 class ModelRound:
-    """One round of a model: its own test part, and the exemplars of earlier sites before and after it."""
+    """One round of a model: how it was made, its own test part, and what it did to every site."""
 
     record: Record
+    state: str  # current, held or rolled back; empty for an earlier round of the version in use
+    time: str
     test: list[PageCell]  # one for each compared metric
-    earlier: dict[str, tuple[float, float]]  # site -> DSC in % before and after
+    effects: list[EffectRow]
+
+
+@dataclass(frozen=True)
+class EffectRow:
+    """What a round did to one site, DSC in per cent, as the page prints it."""
+
+    site: str
+    before: str
+    after: str
+    change: str
+    slices: str
+    best: str
+    evidence: str
+    exemplars: str
+    lost: bool
 
 
 @dataclass(frozen=True)
@@ -90,14 +117,12 @@ class ModelHistory:
 
     name: str
     sentence: str
-    rounds: list[ModelRound]
-    aside: tuple[Record, ...]  # held, or rolled back
+    rounds: list[ModelRound]  # all of them, in the order in which they were learned
 
 
 def stream_answers(material: Material, focus: Focus) -> list[StreamAnswer]:
     """Return the answer for each stream."""
     answers = []
-    costs = {table.stream: table.rows for table in cost_tables(material.runs)}
     for table in paper_tables(material.runs):
         runs = [run for run in material.runs if run.stream == table.stream]
         answers.append(
@@ -107,6 +132,20 @@ def stream_answers(material: Material, focus: Focus) -> list[StreamAnswer]:
                 learned=runs[0].order,
                 held_out=runs[0].sites[len(runs[0].order) :],
                 final=_final(table, runs),
+                has_equal_seeds=table.has_equal_seeds,
+            )
+        )
+    return answers
+
+
+def measure_tables(material: Material) -> list[MeasureTable]:
+    """Return the table of measures of each stream and each class."""
+    made = []
+    costs = {table.stream: table.rows for table in cost_tables(material.runs)}
+    for table in class_tables(material.runs):
+        made.append(
+            MeasureTable(
+                title=", ".join(filter(None, [material.title(table.stream), table.of])),
                 measures=[
                     MeasureRow(name, name in table.references, _joined(table.seeds[name]),
                                [page_cell(cell, digits) for cell, digits in cells(row)],
@@ -120,7 +159,7 @@ def stream_answers(material: Material, focus: Focus) -> list[StreamAnswer]:
                 reference_note=table.reference_note,
             )
         )  # fmt: skip
-    return answers
+    return made
 
 
 def page_cell(cell: Cell, digits: int) -> PageCell:
@@ -179,22 +218,49 @@ def _joined(seeds: Iterable[int]) -> str:
 
 
 def model_histories(material: Material) -> list[ModelHistory]:
-    """Return, for each model, what each round reached on its own test part and did to earlier sites' exemplars."""
+    """Return, for each model, what each round reached on its own test part and did to every other site."""
     histories = []
     for name, model in material.named_models:
-        rounds = [_model_round(record) for record in model.rounds]
-        histories.append(ModelHistory(name, _largest_fall(rounds), rounds, model.aside))
+        known = {record.round: record for record in (*model.rounds, *model.aside)}
+        rounds = [_model_round(known[number], known, model) for number in sorted(known)]
+        histories.append(ModelHistory(name, _what_it_knows(model.rounds), rounds))
     return histories
 
 
-def _model_round(record: Record) -> ModelRound:
-    scale = METRICS["dsc"].scale
-    earlier = {
-        site: (scale * dsc.before, scale * dsc.after)
-        for site, dsc in record.earlier.items()
-        if dsc.before is not None and dsc.after is not None
-    }
-    return ModelRound(record, [_test_mean(record, metric) for metric in COMPARED], earlier)
+def _model_round(record: Record, known: dict[int, Record], model: Model) -> ModelRound:
+    state = "" if record in model.rounds else "held" if record.round in model.held else "rolled back"
+    if model.rounds and record is model.rounds[-1]:
+        state = "current"
+    before, parent = [], record.parent
+    while parent in known:
+        before.append(known[parent].site)
+        parent = known[parent].parent
+    rows = [_effect_row(one) for one in effects_of(record, before[::-1])]
+    return ModelRound(record, state, duration(record.seconds), [_test_mean(record, m) for m in COMPARED], rows)
+
+
+def _effect_row(one: Effect) -> EffectRow:
+    return EffectRow(
+        site=one.site,
+        before=_percent(one.before),
+        after=_percent(one.after),
+        change="" if one.change is None else _change(one.change, one.error),
+        slices="" if one.slices is None else _change(0.0 - one.slices.fall, one.slices.error),
+        best="" if one.best is None else _percent(one.best),
+        evidence=one.grounds,
+        exemplars=" → ".join(map(_percent, one.exemplars)) if one.exemplars else "",
+        lost=one.lost,
+    )
+
+
+def _change(change: float, error: float | None) -> str:
+    """Return a change of DSC in points, with its standard error."""
+    points = f"{100 * change:+.1f}".replace("-", "−")
+    return points if error is None else f"{points} ± {100 * error:.1f}"
+
+
+def _percent(dsc: float | None) -> str:
+    return "–" if dsc is None else f"{100 * dsc:.1f}"
 
 
 def _test_mean(record: Record, metric: str) -> PageCell:
@@ -205,17 +271,16 @@ def _test_mean(record: Record, metric: str) -> PageCell:
     return PageCell(METRICS[metric].text(statistics.fmean(values) if values else None, missing="–"))
 
 
-def _largest_fall(rounds: Sequence[ModelRound]) -> str:
-    """Return a sentence on what a model forgot."""
-    if not rounds:
+def _what_it_knows(records: Sequence[Record]) -> str:
+    """Return sentences on which of its sites a model knows, has lost, and cannot measure."""
+    if not records:
         return "The model has learned no site yet."
-    count = f"The model has learned {len(rounds)} site{'s' * (len(rounds) > 1)}"
-    falls = [(before - after, site, r.record) for r in rounds for site, (before, after) in r.earlier.items()]
-    if not falls:
-        why = "no exemplar of an earlier site was kept" if len(rounds) > 1 else "there is no earlier site"
-        return f"{count}. What it forgot is unknown: {why}."
-    most, site, record = max(falls, key=lambda fall: fall[0])
-    if most <= 0:
-        return f"{count}, and no round lowered the DSC on the exemplars of an earlier site."
-    where = f"site {site}, in round {record.round} ({record.site})"
-    return f"{count}. The largest fall on the exemplars of an earlier site was {most:.1f} points of DSC: {where}."
+    found = standings(records)
+    known = [one.site for one in found if one.state == "known"]
+    sentences = [f"The model has learned {len(found)} site{'s' * (len(found) > 1)}."]
+    if known:
+        sentences.append(f"By the last measurement it knows {', '.join(known)}.")
+    for one in (one for one in found if one.state != "known"):
+        text = str(one)
+        sentences.append(text[0].upper() + text[1:] + ".")
+    return " ".join(sentences)

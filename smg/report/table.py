@@ -80,31 +80,39 @@ class StreamTable:
         return sorted(set.intersection(*(set(self.seeds[name]) for name in self.ranked)))
 
 
-def paper_tables(runs: Sequence[Run]) -> list[StreamTable]:
-    """Return one table for each stream, methods in the order of the runs."""
+def class_tables(runs: Sequence[Run]) -> list[StreamTable]:
+    """Return one table for each stream and each class, the first class first."""
+    first = paper_tables(runs)
+    names = list(dict.fromkeys(name for run in runs for name in run.results.classes if name != run.first_class))
+    others = [table for name in names for table in paper_tables(runs, name)]
+    return [one for table in first for one in (table, *(t for t in others if t.stream == table.stream))]
+
+
+def paper_tables(runs: Sequence[Run], class_name: str | None = None) -> list[StreamTable]:
+    """Return one table for each stream, methods in the order of the runs; of the first class if none is named."""
     tables = []
     for stream in dict.fromkeys(run.stream for run in runs):
         here = [run for run in runs if run.stream == stream]
         names = list(dict.fromkeys(run.name for run in here))
-        rows = {name: _row([run for run in here if run.name == name]) for name in names}
+        rows = {name: _row([run for run in here if run.name == name], class_name) for name in names}
         seeds = {name: tuple(sorted(run.seed for run in here if run.name == name)) for name in names}
         methods = {run.name: run.results.method for run in here}
         references = {name: REFERENCE_METHODS[m] for name, m in methods.items() if m in REFERENCE_METHODS}
-        table = StreamTable(stream, rows, seeds, _class_of(here[0]), references)
+        table = StreamTable(stream, rows, seeds, _class_of(here[0], class_name), references)
         tables.append(replace(table, rows=_with_best(rows, references)) if table.has_equal_seeds else table)
     return tables
 
 
-def _class_of(run: Run) -> str:
+def _class_of(run: Run, name: str | None) -> str:
     several = len(run.results.classes) > 1
-    return f"class {run.first_class}" if several else ""
+    return f"class {name or run.first_class}" if several else ""
 
 
-def _row(runs: Sequence[Run]) -> Row:
+def _row(runs: Sequence[Run], class_name: str | None = None) -> Row:
     row = {}
     for metric, entry in COMPARED.items():
         for measure in MEASURES:
-            values = [entry.scale * v for run in runs if (v := run.measure(metric, measure)) is not None]
+            values = [entry.scale * v for run in runs if (v := run.measure(metric, measure, class_name)) is not None]
             row[metric, measure] = Cell.over(values)
     return row
 
@@ -188,11 +196,13 @@ def to_csv(tables: Sequence[StreamTable]) -> str:
     """Return CSV with one line for each method, metric and measure."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["stream", "method", "metric", "measure", "mean", "sd", "seeds"])
+    several = any(table.of for table in tables)
+    writer.writerow(["stream", "method", "metric", "measure", "mean", "sd", "seeds", *(["class"] if several else [])])
     for table in tables:
+        of = [table.of.removeprefix("class ")] if several else []
         for name, row in table.rows.items():
             for (metric, measure), cell in row.items():
-                writer.writerow(map(plain_cell, [table.stream, name, metric, measure, *csv_numbers(cell)]))
+                writer.writerow(map(plain_cell, [table.stream, name, metric, measure, *csv_numbers(cell), *of]))
     return out.getvalue()
 
 

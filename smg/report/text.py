@@ -26,6 +26,11 @@ def _is_control(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cf", "Cs") and character != "\xad"
 
 
+def print_line(text: object) -> None:
+    """Print to standard output without control characters: names in a model or a file may come from elsewhere."""
+    print(printable(str(text)))
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table to standard output: the first column to the left, the others to the right."""
     from rich import box
@@ -41,7 +46,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     )
     for number, column in enumerate(columns):
         # On a narrow terminal a cell folds; nothing is cut away.
-        table.add_column(Text(column), justify="left" if number == 0 else "right", no_wrap=number == 0, overflow="fold")
+        table.add_column(
+            Text(printable(column)), justify="left" if number == 0 else "right", no_wrap=number == 0, overflow="fold"
+        )
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))  # as Text: rich would read a[T][s] as markup
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
@@ -50,3 +57,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def print_json(value: object) -> None:
     """Print a value to standard output as indented, strict JSON."""
     print(to_json(value, indent=2))
+
+
+def duration(seconds: float | None) -> str:
+    """Format a time as `45 s`, `12 min` or `3 h 20 min`; `-` if it is not known."""
+    if seconds is None:
+        return "-"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

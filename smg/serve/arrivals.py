@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from smg.serve import spool
-from smg.serve.options import Limits, Peer
+from smg.serve.node_options import Limits, Peer
 
 
 class Association(Protocol):

@@ -60,7 +60,7 @@ def _indices(drawn: Array, labels: Labels, segments: Sequence[Mapping[str, objec
         if name not in labels.names:
             shown = f"segment {name!r}" if name else f"value {value:g} of the mask"
             raise SmgError(
-                f"{shown} is no class of the model, which has {', '.join(labels.names)}; rename or remove it"
+                f"{shown} is not a class of the model, which has {', '.join(labels.names)}; rename or remove it"
             )
         indexed[drawn == value] = 1 + labels.names.index(name)
     return indexed

@@ -9,7 +9,7 @@ from pathlib import Path
 from smg.errors import SmgError
 from smg.learner.learner import Learner
 from smg.learner.outputs import MaskWriter
-from smg.learner.prediction import Prediction, Predictor
+from smg.learner.predictor import Prediction, Predictor
 from smg.sites.labels import Labels
 from smg.sites.volume import read_volume
 

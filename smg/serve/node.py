@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smg.serve.model import ServedModel
-from smg.serve.options import ServeOptions
-from smg.serve.page import status_page
+from smg.serve.node_options import ServeOptions
 from smg.serve.rest import Rest
 from smg.serve.spool import default_spool, spool
+from smg.serve.status_page import status_page
 from smg.serve.work import Work
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import smg
-from smg.dicom.files import pydicom_module
+from smg.dicom.dicom_files import pydicom_module
 from smg.dicom.pixels import JPEG, PLUGINS
 from smg.dicom.seg import SOP_CLASS as SEG
 from smg.dicom.series import UID
@@ -22,7 +22,7 @@ from smg.errors import SmgError
 from smg.serve import spool
 from smg.serve.arrivals import Arrivals, Arriving, Refused
 from smg.serve.model import ServedModel, summary
-from smg.serve.options import Peer, ServeOptions
+from smg.serve.node_options import Peer, ServeOptions
 from smg.serve.work import Busy, Work
 
 SCANS = (  # storage classes that are taken: MR, CT and PET, also as enhanced multi-frame

@@ -27,7 +27,7 @@ from smg.serve import spool
 from smg.serve.inbox import Inbox
 from smg.serve.model import ServedModel, summary
 from smg.serve.multipart import Form, write_form
-from smg.serve.options import Limits
+from smg.serve.node_options import Limits
 from smg.serve.uploads import Upload, Uploads
 from smg.serve.work import Work
 from smg.sites.formats import NIFTI, NRRD
@@ -206,6 +206,7 @@ class Rest:
             about = {
                 "label_names": _numbered(labels.names),
                 "volume_ml": round(made.millilitres, 3),
+                "volumes_ml": {name: round(of, 3) for name, of in made.volumes.items()},
                 "nearest": made.nearest,
                 "unlike": made.unlike,
             }

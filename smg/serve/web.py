@@ -20,11 +20,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from smg.errors import SmgError
 from smg.serve.multipart import Form, read_form
-from smg.serve.options import ServeOptions, is_loopback
+from smg.serve.node_options import ServeOptions, is_loopback
 from smg.serve.rest import Failure, Reply, Request, Rest
 from smg.serve.work import Busy
 
-SHORT = 1 << 16  # bytes of a body that is no form
+SHORT = 1 << 16  # bytes of a body other than a form
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -151,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
             self.send_header("Referrer-Policy", "no-referrer")
-            if self.unread:  # what was not read would be taken for the next request
+            if self.unread:  # unread bytes would be taken for the next request
                 self.send_header("Connection", "close")
             self.end_headers()
             if self.command != "HEAD":

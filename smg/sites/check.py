@@ -19,7 +19,7 @@ from smg.sites.labels import Labels, present
 from smg.sites.masks import read_subject_mask, structures_of
 from smg.sites.outliers import MaskShape, outliers
 from smg.sites.site import Fault, Site, Subject
-from smg.sites.volume import Volume, read_volume, same_grid
+from smg.sites.volume import Volume, geometry_note, read_volume, same_grid
 
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -44,6 +44,7 @@ class Examined:
     content: str = ""  # a hash of the voxels of all channels as they are stored
     turned: str = ""  # a hash that is the same in any orientation of storage
     faults: list[Fault] = field(default_factory=list)
+    notes: list[Fault] = field(default_factory=list)  # no faults: what someone should know of its files
 
 
 def examine(
@@ -62,6 +63,9 @@ def examine(
             fault(file, str(error).removeprefix(f"{file}: "))
             return None
 
+    for path in (*subject.images, subject.mask):
+        if note := geometry_note(path):
+            found.notes.append(Fault(subject.site, subject.case, str(path), note))
     channels = [read(path) for path in subject.images]
     found.image = channels[0]
     try:
@@ -100,7 +104,7 @@ def examine(
 
 
 def _no_mask(values: Array, image: Volume | None) -> str | None:
-    """Return why a file with these values is no mask, or None."""
+    """Return why a file with these values is not a mask, or None."""
     if len(values) <= FEW_VALUES:
         return None
     if image is not None and len(in_image := present(image.array)) <= FEW_VALUES:
@@ -207,10 +211,11 @@ class Check:
     sites: dict[str, SiteFacts]
     faults: list[Fault]
     outliers: list[Fault] = field(default_factory=list)  # no faults: masks that someone should look at
+    notes: list[Fault] = field(default_factory=list)  # no faults: headers that give the geometry in two ways
 
     def as_json(self) -> dict[str, object]:
-        """Return the facts, faults and outliers as plain dictionaries."""
-        listed = {"faults": self.faults, "outliers": self.outliers}
+        """Return the facts, faults, outliers and notes as plain dictionaries."""
+        listed = {"faults": self.faults, "outliers": self.outliers, "notes": self.notes}
         return {"sites": {n: asdict(f) for n, f in self.sites.items()}} | {
             name: [asdict(one) for one in ones] for name, ones in listed.items()
         }
@@ -245,6 +250,7 @@ def check_sites(
             check.sites[found.subject.site].structures[name] = 1 + facts[found.subject.site].structures.get(name, 0)
         scans.append((found.subject, found.content, found.turned))
         check.faults += found.faults
+        check.notes += found.notes
         if progress:
             progress(found.subject.site)
     check.faults += doubled(scans)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from smg.dicom.masks import is_mask_file as is_dicom_file
+from smg.dicom.dicom_masks import is_mask_file as is_dicom_file
 from smg.dicom.series import is_series, read_series
 from smg.sites.formats import Array, Header
 

@@ -33,6 +33,7 @@ class Header:
     affine: Array  # (i, j, k, 1) -> millimetres, LPS
     bytes: int  # unpacked
     own: Any = None  # what the reader of the voxels also needs: nibabel's header, or the dtype of a voxel
+    note: str = ""  # what a user should know of its geometry
 
 
 FEWER = "cut short or corrupt: fewer voxels than its header announces; copy the file again"

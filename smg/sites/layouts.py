@@ -27,12 +27,12 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from smg.dicom.masks import SUFFIX as DICOM
-from smg.dicom.masks import is_mask_file
+from smg.dicom.dicom_masks import SUFFIX as DICOM
+from smg.dicom.dicom_masks import is_mask_file
 from smg.dicom.series import split_path
 from smg.errors import SmgError
 from smg.sites.formats import SUFFIXES
-from smg.sites.nnunet import numbered, read_description, split_case
+from smg.sites.nnunet_channels import numbered, read_description, split_case
 from smg.sites.site import Aliases, Fault, Site, Subject, canonical
 from smg.sites.tables import channel_columns, listed_path, read_rows
 from smg.sites.volume import is_scan, scan_suffix

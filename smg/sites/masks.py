@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from smg.dicom.masks import is_mask_file
+from smg.dicom.dicom_masks import is_mask_file
 from smg.errors import SmgError
-from smg.sites import here, readers
-from smg.sites.limits import scan_limit
+from smg.sites import in_process, readers
 from smg.sites.site import Subject
+from smg.sites.size_limit import scan_limit
 from smg.sites.volume import Volume, read_volume
 
 __all__ = ["is_mask_file", "read_subject_mask", "structures_of"]
@@ -21,7 +21,7 @@ def read_subject_mask(subject: Subject, limit: int | None = None) -> Volume:
         if subject.roi:
             raise SmgError(f"{subject.mask}: no SEG or RTSTRUCT, and holds no named structures; leave out --roi")
         return mask
-    read = readers.read_dicom_mask if readers.AVAILABLE else here.read_dicom_mask
+    read = readers.read_dicom_mask if readers.AVAILABLE else in_process.read_dicom_mask
     return Volume(*read(subject.mask, subject.image, subject.roi, scan_limit() if limit is None else limit))
 
 
@@ -29,4 +29,4 @@ def structures_of(mask: Path) -> tuple[str, ...]:
     """Return the names of the structures in a mask, each once; none where the format has no names."""
     if not is_mask_file(mask):
         return ()
-    return readers.structure_names(mask) if readers.AVAILABLE else here.structure_names(mask)
+    return readers.structure_names(mask) if readers.AVAILABLE else in_process.structure_names(mask)

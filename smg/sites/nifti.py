@@ -7,6 +7,7 @@ bytes.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 RAS_TO_LPS = np.diag([-1.0, -1.0, 1.0, 1.0])
 TO_MILLIMETRES = {1: 1e3, 2: 1.0, 3: 1e-3}  # by NIfTI's code of the unit; an unknown unit counts as millimetres
+ALIKE = 0.7  # cosine of two axes that point in the same direction
+OFF = 0.01  # share by which two spacings may differ
 MOST_OFFSET = 256 << 20  # bytes of header extensions before the voxels
 NONSENSE = "its NIfTI header is invalid; export the scan again"
 
@@ -103,7 +106,7 @@ def _start(parsed: nib.Nifti1Header) -> int:
 
 
 def _scaled(parsed: nib.Nifti1Header) -> bool:
-    """Return whether voxels are stored otherwise than by their value: with a slope or an intercept."""
+    """Return whether stored voxels are not yet values: they have a slope or an intercept."""
     return _valid(parsed.get_slope_inter) not in ((None, None), (1.0, 0.0))
 
 
@@ -153,4 +156,37 @@ def _geometry(header: nib.Nifti1Header) -> Header:
     scale = TO_MILLIMETRES.get(int(header["xyzt_units"]) & 7, 1.0)
     affine = np.diag([scale, scale, scale, 1.0]) @ affine
     size = math.prod(shape) * (8 if _scaled(header) else int(header.get_data_dtype().itemsize))
-    return Header(shape[::-1], RAS_TO_LPS @ affine, size, header)
+    note = _disagreement(header, shape) if len(shape) == 3 else ""
+    return Header(shape[::-1], RAS_TO_LPS @ affine, size, header, note)
+
+
+def _disagreement(header: nib.Nifti1Header, shape: tuple[int, ...]) -> str:
+    """Return how the header's other geometry places the scan, in words; nothing if it has one geometry.
+
+    A header can give the geometry twice. The sform is read here; other programs read the qform, or take the spacing
+    from `pixdim`.
+    """
+    if header["sform_code"] <= 0:
+        return ""
+    sform = header.get_sform()
+    spacing, given = np.linalg.norm(sform[:3, :3], axis=0), np.abs(header["pixdim"][1:4].astype(float))
+    if not (np.isfinite(sform).all() and spacing.min() > 0):
+        return ""  # which is refused elsewhere
+    if header["qform_code"] > 0:
+        try:
+            qform = header.get_qform()
+        except Exception:
+            return "its qform is invalid; its sform is read"
+        if not np.isfinite(qform).all() or not (np.linalg.norm(qform[:3, :3], axis=0) > 0).all():
+            return "its qform is invalid; its sform is read"
+        cosines = (sform[:3, :3] * qform[:3, :3]).sum(axis=0) / spacing / np.linalg.norm(qform[:3, :3], axis=0)
+        if cosines.min() < ALIKE:
+            return "its sform and qform point in different directions; the sform is read, other programs may mirror it"
+        corners = np.array([[*corner, 1.0] for corner in itertools.product(*((0, n - 1) for n in shape))])
+        apart = float(np.linalg.norm(corners @ (sform - qform).T, axis=1).max())
+        if apart > spacing.min() / 2:
+            return f"its sform and qform place it up to {apart:.1f} mm apart; the sform is read"
+    elif np.abs(given / spacing - 1).max() > OFF:
+        listed = [" x ".join(f"{mm:.3g}" for mm in one) for one in (spacing, given)]
+        return f"its sform has voxels of {listed[0]} mm and its pixdim of {listed[1]} mm; the sform is read"
+    return ""

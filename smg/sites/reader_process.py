@@ -71,21 +71,21 @@ def _answer(link: socket.socket, request: dict[str, Any]) -> None:
 
 
 def _carry_out(request: dict[str, Any]) -> tuple[dict[str, Any], Array | None]:
-    """Return what a request asks for, without the voxels, and the voxels."""
-    from smg.sites import here
+    """Return the answer to a request: its facts, and apart from them the voxels."""
+    from smg.sites import in_process
 
     path = Path(request["path"])
     if request["do"] == "header":
-        return _header(here.read_header(path)), None
+        return _header(in_process.read_header(path)), None
     if request["do"] == "volume":
-        array, affine = here.read_voxels(path, request["limit"])
+        array, affine = in_process.read_voxels(path, request["limit"])
         return {"affine": affine.tolist()}, array
     if request["do"] == "mask":
-        array, affine = here.read_dicom_mask(path, Path(request["image"]), request["roi"], request["limit"])
+        array, affine = in_process.read_dicom_mask(path, Path(request["image"]), request["roi"], request["limit"])
         return {"affine": affine.tolist()}, array
     if request["do"] == "structures":
-        return {"names": list(here.structure_names(path))}, None
-    return {"files": [str(file) for file in here.series_files(path)]}, None
+        return {"names": list(in_process.structure_names(path))}, None
+    return {"files": [str(file) for file in in_process.series_files(path)]}, None
 
 
 def _header(header: Header) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from smg.errors import SmgError
 from smg.sites.formats import SUFFIXES
 from smg.sites.layouts import MASK, case_of, is_mask
-from smg.sites.nnunet import numbered, split_case
+from smg.sites.nnunet_channels import numbered, split_case
 from smg.sites.volume import is_scan, mask_suffix
 
 

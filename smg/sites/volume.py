@@ -17,14 +17,14 @@ import numpy as np
 
 from smg.errors import SmgError
 from smg.files import folder_in
-from smg.sites import dicom, here, itk, nifti, readers
+from smg.sites import dicom, in_process, itk, nifti, readers
 from smg.sites.formats import META, NIFTI, NRRD, SUFFIXES, Array, Header, naming, scan_suffix
 from smg.sites.itk_headers import meta_files, nrrd_files
-from smg.sites.limits import scan_limit
+from smg.sites.size_limit import scan_limit
 
 __all__ = [
-    "Orientation", "Volume", "is_scan", "mask_suffix", "naming", "read_header", "read_volume", "same_grid",
-    "scan_suffix", "source_files", "write_volume",
+    "Orientation", "Volume", "geometry_note", "is_scan", "mask_suffix", "naming", "read_header", "read_volume",
+    "same_grid", "scan_suffix", "source_files", "write_volume",
 ]  # fmt: skip
 
 
@@ -101,12 +101,12 @@ def is_scan(path: Path) -> bool:
 
 def read_header(path: Path) -> Header:
     """Return shape, geometry and decompressed size of a scan; no voxel is read."""
-    return readers.read_header(path) if _needs_reader(path) else here.read_header(path)
+    return readers.read_header(path) if _needs_reader(path) else in_process.read_header(path)
 
 
 def read_volume(path: Path, limit: int | None = None) -> Volume:
-    """Return a scan of any format; refuse one of more than `limit` bytes (default: `smg.sites.limits`)."""
-    read = readers.read_voxels if _needs_reader(path) else here.read_voxels
+    """Return a scan of any format; refuse one of more than `limit` bytes (default: `smg.sites.size_limit`)."""
+    read = readers.read_voxels if _needs_reader(path) else in_process.read_voxels
     return Volume(*read(path, scan_limit() if limit is None else limit))
 
 
@@ -119,10 +119,20 @@ def _needs_reader(path: Path) -> bool:
     return dicom.is_series(path)
 
 
+def geometry_note(path: Path) -> str:
+    """Return what a user should know of a scan's geometry; nothing if there is nothing, or it cannot be read."""
+    if path.is_dir() or scan_suffix(path) not in NIFTI:
+        return ""
+    try:
+        return read_header(path).note
+    except SmgError:
+        return ""
+
+
 def source_files(path: Path) -> list[Path]:
     """Return every file whose bytes make up the scan; a change of any of them changes the scan."""
     if not path.is_dir() and dicom.is_series(path):
-        return readers.series_files(path) if readers.AVAILABLE else here.series_files(path)
+        return readers.series_files(path) if readers.AVAILABLE else in_process.series_files(path)
     if path.is_dir():
         return sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
     if path.suffix.lower() in (".mhd", *NRRD):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from smg.bench.plan import Plan, PlannedRun, read_plan
+from smg.bench.planned_runs import Plan, PlannedRun, read_plan
 from smg.bench.workers import Bench
 from tests.learner.streams import TINY
 

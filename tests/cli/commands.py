@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from smg.cli import main
+from tests.conftest import write_site
 
 TINY = [
     word
@@ -38,6 +39,17 @@ def smg(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def write_and_learn(folder: Path, sites: str, learned: str, *words: str, subjects: int = 4) -> Path:
+    """Write sites of one letter each, let `model` learn some of them, and return the folder."""
+    for place, name in enumerate(sites):
+        write_site(folder / name, subjects, first_seed=10 * place)
+    for name in learned:
+        more = [*TINY, *words] if name == learned[0] else []
+        result = smg("learn", "model", name, "--unguarded", *more, cwd=folder)
+        assert result.returncode == 0, result.stderr
+    return folder
 
 
 def assert_line(result: subprocess.CompletedProcess[str], code: int, *facts: str) -> None:

@@ -11,18 +11,13 @@ from pathlib import Path
 import pytest
 
 from smg.learner.closing import versions_of_packages
-from tests.cli.commands import TINY, assert_line, smg
-from tests.conftest import write_site
+from tests.cli.commands import assert_line, smg, write_and_learn
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with two rounds and a third under way, stopped by SIGHUP."""
-    made = tmp_path_factory.mktemp("abandon")
-    for place, name in enumerate("ABC"):
-        write_site(made / name, 4, first_seed=10 * place)
-    for name in "AB":
-        assert smg("learn", "model", name, *(TINY if name == "A" else ()), "--unguarded", cwd=made).returncode == 0
+    made = write_and_learn(tmp_path_factory.mktemp("abandon"), "ABC", "AB")
     from smg.cli.terminal import TrainingProgress
 
     whole = TrainingProgress.__call__
@@ -74,7 +69,7 @@ def test_another_torch_or_number_of_threads_is_a_warning(
     model = tmp_path / "model"
     shutil.copytree(folder / "model", model)
     other = versions_of_packages() | {"torch": "9.9.9", "threads": 77}
-    monkeypatch.setattr("smg.learner.learner.versions_of_packages", lambda: other)
+    monkeypatch.setattr("smg.learner.checkpoints.versions_of_packages", lambda: other)
     resumed = smg("learn", model, folder / "C", "--unguarded", "--json")
     assert resumed.returncode == 0
     assert "goes on with torch 9.9.9, 77 threads: its weights will differ in their last bits" in resumed.stderr

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 
@@ -198,3 +199,37 @@ def test_what_needs_no_scan_is_refused_before_any_is_read(tmp_path: Path, folder
     )
     result = smg("learn", folder / "model", tmp_path / "C", "--split", tmp_path / "split.json")
     assert_line(result, 1, "site C", "no subject")
+
+
+def test_two_geometries_in_one_header_are_mentioned_by_every_command(tmp_path: Path) -> None:
+    site = write_site(tmp_path / "A", 4)
+    for name in ("Case01.nii.gz", "Case01_segmentation.nii.gz"):
+        made = nib.load(site / name)
+        other = made.affine.copy()
+        other[0, 3] += 25
+        image = nib.Nifti1Image(np.asarray(made.dataobj), made.affine, made.header)
+        image.set_qform(other, code=1)
+        nib.save(image, site / name)
+    checked = smg("sites", "check", "A", "--json", cwd=tmp_path)
+    assert checked.returncode == 0
+    notes = json.loads(checked.stdout)["notes"]
+    assert [Path(one["file"]).name for one in notes] == ["Case01.nii.gz", "Case01_segmentation.nii.gz"]
+    assert all("25.0 mm apart" in one["reason"] for one in notes)
+    assert "25.0 mm apart" in smg("sites", "check", "A", cwd=tmp_path).stdout
+    learned = smg("learn", "m", "A", *TINY, cwd=tmp_path)
+    assert (learned.returncode, learned.stderr.count("25.0 mm apart")) == (0, 1)
+    predicted = smg("predict", "m", "A/Case00.nii.gz", "A/Case01.nii.gz", "--out", "o", "--json", cwd=tmp_path)
+    assert [bool(row["note"]) for row in json.loads(predicted.stdout)] == [False, True]
+
+
+@pytest.mark.parametrize("scale", [1e30, 1e-30])
+def test_distances_that_no_scan_has_are_a_fault(tmp_path: Path, scale: float) -> None:
+    site = write_site(tmp_path / "A", 4)
+    made = nib.load(site / "Case01.nii.gz")
+    image = nib.Nifti1Image(np.asarray(made.dataobj), None)
+    image.set_sform(made.affine * np.array([scale, scale, scale, 1]), code=1)
+    nib.save(image, site / "Case01.nii.gz")
+    found = json.loads(smg("sites", "check", "A", "--json", cwd=tmp_path).stdout)["faults"]
+    assert [Path(one["file"]).name for one in found] == ["Case01.nii.gz"]
+    assert_line(smg("learn", "m", "A", *TINY, cwd=tmp_path), 1, "Case01.nii.gz")
+    assert not (tmp_path / "m").exists()

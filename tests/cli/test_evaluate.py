@@ -11,18 +11,13 @@ import pytest
 
 from smg.files import plain_cell
 from smg.sites.volume import read_volume
-from tests.cli.commands import TINY, assert_line, smg
+from tests.cli.commands import assert_line, smg, write_and_learn
 from tests.conftest import write_site
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("evaluate")
-    for place, name in enumerate("ABC"):
-        write_site(made / name, 6, first_seed=10 * place)
-    for name in "AB":
-        assert smg("learn", "model", name, *(TINY if name == "A" else ()), "--unguarded", cwd=made).returncode == 0
-    return made
+    return write_and_learn(tmp_path_factory.mktemp("evaluate"), "ABC", "AB", subjects=6)
 
 
 def evaluated(folder: Path, *words: str) -> list[dict[str, object]]:

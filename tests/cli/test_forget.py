@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import TINY, assert_line, smg
-from tests.conftest import write_site
+from tests.cli.commands import TINY, assert_line, smg, write_and_learn
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with sites A and B, and a model with a style memory that has learned them."""
-    folder = tmp_path_factory.mktemp("forget")
-    for place, name in enumerate("AB"):
-        write_site(folder / name, 4, first_seed=10 * place)
-        more = [*TINY, "--set", "memory=style"] if name == "A" else []
-        result = smg("learn", "model", name, "--unguarded", *more, cwd=folder)
-        assert result.returncode == 0, result.stderr
-    return folder
-
-
-@pytest.fixture
-def desk(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "desk")
-    return tmp_path / "desk"
+    return write_and_learn(tmp_path_factory.mktemp("forget"), "AB", "AB", "--set", "memory=style")
 
 
 def trained(desk: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from smg.report.text import one_line, printable
 from tests.cli.commands import TINY, assert_line, smg
 from tests.conftest import write_site
 
+LONG = "Hospital of the " + "very " * 80 + "long name"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07\u202egnp"
 
 
@@ -28,6 +30,19 @@ def test_escapes_of_file_names_do_not_reach_the_terminal(tmp_path: Path) -> None
         said = result.stdout + result.stderr
         assert "\\x1b[2J" in said
         assert not {"\x1b", "\x07", "\u202e"} & set(said)
+
+
+def test_escapes_in_the_names_of_a_model_from_elsewhere_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    write_site(tmp_path / "A", 4)
+    write_site(tmp_path / "B", 4, first_seed=10)
+    said = []
+    for words in (("learn", "m", "A", "--as", ESCAPE, *TINY), ("learn", "m", "B", "--tolerance", "0"), ("history", "m"),
+                  ("card", "m"), ("replay", "show", "m"), ("predict", "m", "B/Case00.nii.gz", "--out", "o"),
+                  ("replay", "drop", "m", ESCAPE, "--yes"), ("history", "m")):  # fmt: skip
+        result = smg(*words, cwd=tmp_path)
+        said.append(result.stdout + result.stderr)
+        assert not {"\x1b", "\x07", "\u202e"} & set(said[-1]), words
+    assert all("\\x1b[2J" in text for text in said)
 
 
 def test_plain_text_stays_as_it_is() -> None:
@@ -58,3 +73,18 @@ def test_what_no_command_expects_is_one_line(
     assert callable(main)
     monkeypatch.setattr("smg.sites.layouts.find_sites", fail)
     assert_line(smg("sites", "check", tmp_path), 1, "memory" if error is MemoryError else "nested too deeply")
+
+
+def test_a_hospital_s_name_too_long_for_a_file_is_a_name_like_others(tmp_path: Path) -> None:
+    site = write_site(tmp_path / "A", 4)
+    rows = [f"{site}/Case{n:02d}.nii.gz,{site}/Case{n:02d}_segmentation.nii.gz,{LONG},{n}" for n in range(4)]
+    (tmp_path / "sites.csv").write_text("\n".join(["image,mask,site,case", *rows]))
+    assert smg("learn", "m", "sites.csv", *TINY, cwd=tmp_path).returncode == 0
+    assert LONG in smg("history", "m", "--json", cwd=tmp_path).stdout
+    page = json.loads(smg("report", "m", "--json", cwd=tmp_path).stdout)
+    assert page["histories"]["m"]["knows"] == [LONG]
+    assert [one["evidence"] for one in page["histories"]["m"]["rounds"]["1"]] == ["test part"]
+    for words in (("history", "m"), ("evaluate", "m", "sites.csv"),
+                  ("replay", "drop", "m", LONG, "--yes"), ("forget", "m", "--case", "0", "--yes")):  # fmt: skip
+        result = smg(*words, cwd=tmp_path)
+        assert result.returncode == 0, (words, result.stderr)

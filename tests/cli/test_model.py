@@ -31,8 +31,9 @@ def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert re.search(r"iteration 3/3 .*loss: incoming \d", first.stderr)
     second = smg("learn", "model", "sites", "--site", "B", "--tolerance", "100", cwd=folder)
     assert second.returncode == 0, second.stderr
-    assert "A (1 sentinel)" in second.stdout
-    assert "A's exemplars, trained on" in second.stdout
+    row = next(line for line in second.stdout.splitlines() if line.startswith("|A"))
+    assert "1 sentinel" in row
+    assert "→" in row  # its exemplars
     assert "kept for replay: 2 of A (0.0 MB), 2 of B (0.0 MB)" in second.stdout
     return folder
 
@@ -58,15 +59,39 @@ def test_a_round_that_harms_is_held_with_exit_3_and_can_be_accepted(
     assert [r["held"] for r in history["rounds"]] == [False, False, True]
     assert [r["guard"]["sites"].keys() for r in history["rounds"]] == [set(), {"A"}, {"A", "B"}]
     accepted = smg("accept", "model", "3", cwd=folder).stdout
-    assert "the model knows C" in accepted  # and no longer the two that fell by more than was tolerated
+    assert "the model knows C\n" in accepted  # and no longer the two that fell by more than was tolerated
     assert "it has lost A: DSC" in accepted
+    assert [line.split("|")[1].strip() for line in accepted.splitlines() if "1 sentinel" in line] == ["A", "B"]
+    assert "it has lost B: DSC" in smg("history", "model", cwd=folder).stdout
+    history = json.loads(smg("history", "model", "--json", cwd=folder).stdout)
+    assert (history["knows"], set(history["lost"])) == (["C"], {"A", "B"})
+    back = json.loads(smg("rollback", "model", "2", "--json", cwd=folder).stdout)
+    assert (back["current"], back["knows"], back["lost"]) == (2, ["A", "B"], {})
+    assert [(one["site"], one["evidence"]) for one in back["sites"]] == [("B", "test part"), ("A", "sentinels")]
+
+
+def test_history_says_what_each_round_did_to_every_site(folder: Path) -> None:
+    first, second = json.loads(smg("history", "model", "--json", cwd=folder).stdout)["rounds"]
+    assert [one["site"] for one in first["sites"]] == ["A"]
+    own, earlier = second["sites"]
+    assert (own["site"], own["evidence"], own["before"]) == ("B", "test part", None)
+    judged = second["guard"]["sites"]["A"]
+    assert (earlier["before"], earlier["after"]) == (judged["before"], judged["after"])
+    assert earlier["change"] == pytest.approx(judged["after"] - judged["before"])
+    assert not earlier["lost"]
+    text = smg("history", "model", cwd=folder).stdout
+    row = next(line for line in text.splitlines() if "1 sentinel" in line)
+    assert f"{100 * judged['before']:.1f}" in row
+    assert "the model knows A, B" in text
+    assert {second["method"], str(second["iterations"])} <= set(text.replace("|", " ").split())
+    assert max(map(len, text.splitlines())) <= 90  # a terminal's width
 
 
 def test_history_rollback_and_replay(folder: Path) -> None:
     table = smg("history", "model", cwd=folder).stdout
     assert "current" in table
     assert "sga+c" in table
-    assert "round 1 is current; the model knows A" in smg("rollback", "model", "1", cwd=folder).stdout
+    assert "the model knows A\n" in smg("rollback", "model", "1", cwd=folder).stdout
     assert "rolled back: round 1" in smg("history", "model", cwd=folder).stdout
     stored = json.loads(smg("replay", "show", "model", "--json", cwd=folder).stdout)
     assert [(one["site"], one["round"], one["subjects"], one["in_use"]) for one in stored] == [
@@ -86,7 +111,9 @@ def test_history_rollback_and_replay(folder: Path) -> None:
     assert "would only fine-tune" in refused.stderr
     unmeasured = smg("learn", "model", "sites/C", "--method", "finetune", cwd=folder)
     assert unmeasured.returncode == 3
-    assert next(line for line in unmeasured.stdout.splitlines() if "A (nothing kept" in line).count("not measured") == 1
+    assert next(line for line in unmeasured.stdout.splitlines() if line.startswith("|A")).count("not measured") == 1
+    smg("accept", "model", "3", cwd=folder)
+    assert "cannot tell whether it still knows A" in smg("history", "model", cwd=folder).stdout
     assert "dropped exemplars: site A, subjects 2" in smg("history", "model", cwd=folder).stdout
 
 

@@ -68,7 +68,7 @@ def test_json(folder: Path) -> None:
     assert result.returncode == 1
     rows = json.loads(result.stdout)
     assert [row["scan"] for row in rows] == list(words)
-    keys = {"scan", "mask", "volume_ml", "distances", "nearest", "threshold", "unlike", "error"}
+    keys = {"scan", "mask", "volume_ml", "volumes_ml", "distances", "nearest", "threshold", "unlike", "note", "error"}
     assert all(set(row) == keys for row in rows)
     assert rows[0]["mask"] == "masks/one.nii.gz"
     mask = read_volume(folder / rows[0]["mask"])
@@ -159,9 +159,9 @@ def test_bfloat16_where_the_processor_has_it(folder: Path, monkeypatch: pytest.M
     import torch
 
     from smg.learner.learner import Learner
-    from smg.learner.prediction import has_bfloat16
+    from smg.learner.predictor import has_bfloat16
 
-    monkeypatch.setattr("smg.learner.prediction.has_bfloat16", lambda device: True)  # slower elsewhere, and the same
+    monkeypatch.setattr("smg.learner.predictor.has_bfloat16", lambda device: True)  # slower elsewhere, and the same
     image, one, other = scan(50)[0], Learner(folder / "model").predictor(), Learner(folder / "model").predictor()
     one.keeps_probabilities = other.keeps_probabilities = True
     other.use("bfloat16")
@@ -170,7 +170,7 @@ def test_bfloat16_where_the_processor_has_it(folder: Path, monkeypatch: pytest.M
     assert rough is not None
     assert rough.dtype == exact.dtype == np.float32
     assert 0 < np.abs(exact - rough).max() < 0.05
-    monkeypatch.setattr("smg.learner.prediction.has_bfloat16", lambda device: False)
+    monkeypatch.setattr("smg.learner.predictor.has_bfloat16", lambda device: False)
     refused = smg("predict", "model", "scans", "--out", "none", "--precision", "bfloat16", cwd=folder)
     assert refused.returncode == 1
     assert "has no instructions for it" in refused.stderr

@@ -48,7 +48,7 @@ def test_synth_takes_a_number_of_channels(tmp_path: Path) -> None:
     write_phantom_sites(tmp_path, letters="F", subjects=1, workers=1)
     result = smg("sites", "synth", tmp_path, "--channels", 2)  # so that it need not draw 116 subjects
     assert result.returncode == 1
-    assert "holds phantom sites of another seed or number of channels" in result.stderr
+    assert "of another seed or number of channels; give a new folder" in result.stderr
     assert smg("sites", "synth", tmp_path, "--channels", 3).returncode == 2
 
 

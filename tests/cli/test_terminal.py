@@ -14,6 +14,7 @@ from rich.text import Text
 
 from smg.cli import terminal
 from smg.methods import Step
+from smg.report.text import duration
 from smg.sites.site import Subject
 
 SUBJECTS = [Subject("A", case, (Path(),), Path()) for case in ("Case00", "Case01")]
@@ -108,4 +109,4 @@ def test_a_terminal_shows_one_line_at_a_time(screen: Console) -> None:
     ("seconds", "text"), [(None, "-"), (45, "45 s"), (99.4, "99 s"), (720, "12 min"), (12_000, "3 h 20 min")]
 )
 def test_a_duration_is_short(seconds: float | None, text: str) -> None:
-    assert terminal.duration(seconds) == text
+    assert duration(seconds) == text

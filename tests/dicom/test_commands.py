@@ -11,7 +11,7 @@ import pytest
 from pydicom.uid import generate_uid
 
 from smg.dicom.codes import STRUCTURE
-from smg.dicom.masks import read_mask
+from smg.dicom.dicom_masks import read_mask
 from smg.dicom.outgoing import Origin, Structure
 from smg.dicom.rtstruct import write_rtstruct
 from smg.dicom.seg import write_seg

@@ -10,7 +10,7 @@ import pydicom
 import pytest
 
 from smg.dicom.codes import PERIPHERAL, PROSTATE, STRUCTURE, Code, code_of
-from smg.dicom.masks import mask_structures, read_mask
+from smg.dicom.dicom_masks import mask_structures, read_mask
 from smg.dicom.outgoing import Origin, Structure
 from smg.dicom.rtstruct import write_rtstruct
 from smg.dicom.seg import write_seg

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import smg.bench.plan
+import smg.bench.planned_runs
 import smg.phantom.phantom
-from smg.bench.plan import Plan
+from smg.bench.planned_runs import Plan
 from smg.dicom.codes import STRUCTURE
 from smg.dicom.outgoing import Origin, Structure
 from smg.dicom.rtstruct import write_rtstruct
@@ -50,12 +50,12 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_nnunet(tmp_path / "nnUNet_results/Dataset042_Prostate/nnUNetTrainer__nnUNetPlans__2d")
     monkeypatch.setattr(smg.phantom.phantom, "SMALL", 3)
     monkeypatch.setattr(import_module("smg.cli.demo"), "SUBJECTS", 3)
-    whole = smg.bench.plan.read_plan
+    whole = smg.bench.planned_runs.read_plan
 
     def short(source: str) -> Plan:
         plan = whole(source)
         tiny = {"iterations": 2, "batch": 2, "preparation": {"size": 32}, "network": {"width": 4, "depth": 2}}
         return replace(plan, settings=plan.settings | tiny) if source == "demo" else plan
 
-    monkeypatch.setattr(smg.bench.plan, "read_plan", short)
+    monkeypatch.setattr(smg.bench.planned_runs, "read_plan", short)
     return tmp_path

@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from smg.report.runs import Run
 from smg.settings_file import read_settings
 from tests.cli.commands import smg
@@ -25,6 +27,21 @@ def test_the_demo_ends_with_a_picture_a_page_and_three_lines(desk: Path) -> None
     assert re.search(r"pictures on this page .*phantoms", page)
     assert "pictures of patients" not in page
     assert "<title>" in page
+
+
+@pytest.mark.long
+def test_the_federated_demo_says_how_far_it_is_from_the_centralised_run(desk: Path) -> None:
+    result = smg("demo", "--federation", "--out", "federated", cwd=desk)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    pairs = [re.findall(r"DSC ([\d.]+) % over the federation, ([\d.]+) % centralised", line) for line in lines[:4]]
+    assert all(abs(float(over) - float(at_once)) < 5 for ((over, at_once),) in pairs)
+    assert "rounding" in lines[4]
+    assert (desk / "federated/report.html").stat().st_size > 50_000
+    assert (desk / "federated/federation/E/answers.jsonl").exists()
+    again = smg("demo", "--federation", "--out", "federated", cwd=desk)
+    assert again.returncode == 1
+    assert "--out" in again.stderr
 
 
 def test_it_states_points_and_does_not_judge() -> None:

@@ -13,7 +13,7 @@ from torch.func import functional_call
 from smg import trust
 from smg.gradients.flat import pieces, trainable
 from smg.gradients.optimiser import Optimiser
-from smg.learner.settings import all_settings
+from smg.learner.setting_list import all_settings
 from smg.methods import METHODS, Method, find_method, take_step
 from smg.replay.selection import POLICIES
 from smg.settings_file import ready

@@ -46,7 +46,7 @@ def test_the_card_says_what_was_learned_and_how_well(folder: Path) -> None:
     assert (result.returncode, result.stderr) == (0, "")
     text, learner = result.stdout, Learner(folder / "model")
     first, second = (learner.store.read_round(number) for number in (1, 2))
-    kept = f"{100 * second.earlier['A'].after:.1f} (replay)"
+    kept = f"{100 * second.guard.sites['A'].after:.1f} (1 sentinel)"
     counts = [[str(one.subjects.train), str(one.subjects.test)] for one in (first, second)]
     assert row_of(text, "A") == ["A", "1", *counts[0], mean(first), kept]
     assert row_of(text, "B") == ["B", "2", *counts[1], mean(second), mean(second)]
@@ -94,7 +94,7 @@ def test_a_model_that_has_gone_its_own_way_does_not_take_the_runs_numbers(tmp_pa
     write_site(tmp_path / "B", 4, first_seed=60)
     assert smg("learn", model, tmp_path / "B", "--as", "D", "--tolerance", "100").returncode == 0
     text = card(release(model))
-    assert "(replay)" in row_of(text, "A")[-1]
+    assert "(1 sentinel)" in row_of(text, "A")[-1]
     assert "Not measured" in text
 
 
@@ -139,7 +139,7 @@ def test_an_export_as_it_is_typed(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (("export", "model", "--as", "keras", "--out", "o"), 2, "keras: it is monai-bundle, nnunet, onnx or torch"),
+        (("export", "model", "--as", "keras", "--out", "o"), 2, "keras: no such kind"),
         (("export", "model", "--as", "torch", "--out", "o", "--round", "7"), 1, "model: no round 7; it has 1, 2"),
         (("export", "model", "--as", "torch", "--out", "A"), 1, "A: is there already; give a new folder"),
         (("export", "nowhere", "--as", "torch", "--out", "o"), 1, "nowhere: no model there"),

@@ -310,7 +310,7 @@ def test_nothing_of_a_patient_is_in_an_export(made: Made, tmp_path: Path) -> Non
 
 def test_a_network_of_the_users_own_goes_out_as_a_graph_alone(tmp_path: Path) -> None:
     config = LearnerConfig.model_validate(
-        COMMON | {"preparation": {"size": 16}, "network": {"name": "tests.learner.test_shared:PlainConvUNet"}}
+        COMMON | {"preparation": {"size": 16}, "network": {"name": "tests.learner.test_shared_tensors:PlainConvUNet"}}
     )
     Learner.create(tmp_path / "model", config).learn(Site.find(write_site(tmp_path / "A")))
     refused = smg("export", "model", "--trust-code", "--as", "torch", "--out", "out", cwd=tmp_path)

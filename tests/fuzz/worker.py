@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from smg.errors import SmgError
-from smg.learner.configure import configuration
+from smg.learner.config_layers import configuration
 from smg.learner.history import History
 from smg.learner.learner import Learner
 from smg.settings_file import read_settings

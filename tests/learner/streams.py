@@ -7,12 +7,18 @@ import json
 import os
 import shutil
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import smg.learner.round
+from smg.errors import SmgError
 from smg.gradients.oracle import Oracle
 from smg.learner.config import LearnerConfig
+from smg.learner.learner import Learner
 from smg.learner.records import CheckpointFacts
 from smg.learner.store import Store
 from smg.learner.stream import Stream
@@ -34,6 +40,22 @@ def write_sites(folder: Path) -> Path:
     for place, name in enumerate("ABC"):
         write_site(folder / name, 4, first_seed=10 * place)
     return folder
+
+
+def tiny_learner(folder: Path, **changes: Any) -> Learner:
+    """Return a new model with small settings."""
+    return Learner.create(folder, LearnerConfig.model_validate(TINY | {"method": "sga+c"} | changes))
+
+
+@contextmanager
+def refused(*facts: str, kind: type[SmgError] = SmgError) -> Iterator[None]:
+    """Assert that the block raises an error of one line that has these facts."""
+    with pytest.raises(kind) as error:
+        yield
+    message = str(error.value)
+    assert "\n" not in message
+    for fact in facts:
+        assert fact in message
 
 
 def tiny_stream(data: Path, **changes: Any) -> Stream:
@@ -124,14 +146,14 @@ class Moments:
 
     def _watch_looking(self) -> None:
         """Every pass that a method asks for outside of the iterations."""
-        original = Oracle._mean_loss
+        original = Oracle._pass
 
         def watched(oracle: Oracle, *args: Any) -> Any:
             if not oracle._reports:
                 self.pass_by(self.LOOKING)
             return original(oracle, *args)
 
-        Oracle._mean_loss = watched  # type: ignore[method-assign]
+        Oracle._pass = watched  # type: ignore[method-assign]
 
     def _halve_writes(self) -> None:
         """A write is two: the first half reaches the file, and the process may die before the second."""

@@ -15,8 +15,9 @@ from smg.learner.config import LearnerConfig
 from smg.learner.familiarity import Familiar, nearest, threshold_of
 from smg.learner.learner import Learner
 from smg.learner.records import FamiliarRecord
-from smg.prepare.site import prepare_site
-from smg.replay.features import subject_moments
+from smg.learner.versions import Versions
+from smg.prepare.prepared_site import prepare_site
+from smg.replay.subject_features import subject_moments
 from smg.sites.site import Site
 from smg.sites.split import split_site
 from smg.sites.volume import Volume, read_volume
@@ -188,8 +189,8 @@ def test_the_network_is_read_once_for_each_version(data: Path, tmp_path: Path, m
     made = taught(data, tmp_path / "model")
     scan = read_volume(Site.find(data, "A").subjects[0].image)
     second = made.predict(scan)
-    reads, original = [], Learner.network
-    monkeypatch.setattr(Learner, "network", lambda self, *a: reads.append(a) or original(self, *a))
+    reads, original = [], Versions.network
+    monkeypatch.setattr(Versions, "network", lambda self, *a: reads.append(a) or original(self, *a))
     made.predict(scan)
     assert reads == []
     made.rollback(1)

@@ -21,7 +21,7 @@ from smg.learner.learner import Learner
 from smg.learner.store import Store
 from smg.learner.verify import verify
 from smg.prepare.cache import cache_folder
-from smg.prepare.site import prepare_site
+from smg.prepare.prepared_site import prepare_site
 from smg.sites.site import Site
 from tests.learner.streams import TINY, fingerprint, write_sites
 
@@ -210,7 +210,7 @@ def _die_at(fatal: int, patch: pytest.MonkeyPatch) -> list[bool]:
             died.append(True)
             raise KeyboardInterrupt
 
-    for name in ("write_record", "_write", "append_line"):
+    for name in ("write_record", "write_pieces", "append_line"):
         original = getattr(smg.learner.store, name)
 
         def watched(*args: Any, original: Any = original, **more: Any) -> None:

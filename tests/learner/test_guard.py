@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from smg.evaluation.subjects import prepared_dice
+from smg.evaluation.subjects import prepared_dice, prepared_score
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias
 from smg.learner.guard import SPREAD, WORTH, Judged, best_so_far, judge, reasons_to_hold
 from smg.learner.history import History
 from smg.learner.learner import Learner
-from smg.prepare.site import prepare_site
+from smg.prepare.prepared_site import prepare_site
 from smg.sites.layouts import find_sites
 from smg.sites.site import Site
 from tests.learner.streams import TINY, write_sites
@@ -64,6 +64,17 @@ def test_the_error_is_held_near_what_is_assumed_and_shrinks_with_subjects() -> N
     assert three.fall == pytest.approx(0.1)
 
 
+def test_slices_are_compared_in_pairs_and_hold_nothing() -> None:
+    pairs = [(0.9, 0.5), (0.8, 0.6), (0.7, 0.7)]
+    judged = judge("sentinels", [0.8], [0.79], slices=pairs)
+    falls = np.array([0.4, 0.2, 0.0])
+    assert judged.slices is not None
+    assert (judged.slices.count, judged.slices.fall) == (3, pytest.approx(0.2))
+    assert judged.slices.error == pytest.approx(falls.std(ddof=1) / math.sqrt(3))
+    assert not judged.lost(5)
+    assert judge("sentinels", [0.8], [0.79], slices=pairs[:1]).slices is None
+
+
 def test_what_is_no_number_is_not_measured_and_not_small() -> None:
     nothing = judge("sentinels", [math.nan], [0.8])
     assert not nothing.measured
@@ -108,6 +119,10 @@ def test_a_sentinel_is_a_validation_subject_and_its_numbers_are_those_of_the_net
     judged = Judged.model_validate(records[1].guard.sites["A"])
     assert (judged.before, judged.after) == (pytest.approx(before), pytest.approx(after))
     assert judged.fall == pytest.approx(before - after)
+    scores = [prepared_score(model.network(n), prepared, model.config.preparation) for n in (1, 2)]
+    assert judged.slices is not None
+    assert judged.slices.count == sum(prepared.foreground)
+    assert judged.slices.fall == pytest.approx(np.mean(scores[0].slices) - np.mean(scores[1].slices))
     assert records[1].sentinels["A"] == {kept.subject.case: pytest.approx(after)}
     assert records[0].sentinels["A"] == {kept.subject.case: pytest.approx(before)}
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch._dynamo  # noqa: F401, which torch's optimisers import when they are first made: once, not in every victim
 
 from smg.errors import SmgError
 from smg.learner.store import Store

@@ -31,12 +31,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def desk(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "desk")
-    return tmp_path / "desk"
-
-
 COMMANDS = (
     ["history", "model"],
     ["rollback", "model", "0"],

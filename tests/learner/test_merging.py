@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from smg.federation.versions import outgoing
+from smg.federation.round_exchange import outgoing
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.learner.merging import Merging, merge

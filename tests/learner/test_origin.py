@@ -23,7 +23,7 @@ from tests.cli.commands import TINY as TINY_WORDS
 from tests.cli.commands import smg
 from tests.conftest import write_site
 from tests.learner.streams import TINY
-from tests.learner.test_shared import PlainConvUNet
+from tests.learner.test_shared_tensors import PlainConvUNet
 
 CONFIG = LearnerConfig.model_validate(TINY)
 UNET = CONFIG.network
@@ -80,7 +80,7 @@ def test_the_first_name_that_does_not_fit_is_named(change, sentence: str, tmp_pa
 
 
 def test_a_file_may_hold_half_precision_and_a_shared_tensor_under_any_one_of_its_names(tmp_path: Path) -> None:
-    config = NetworkConfig(name="tests.learner.test_shared:PlainConvUNet")
+    config = NetworkConfig(name="tests.learner.test_shared_tensors:PlainConvUNet")
     trust.allow(config.name)
     inner = PlainConvUNet(1, 2).state_dict()  # as its own program stores it: without our name before it
     other_names = {name: t for name, t in inner.items() if name.startswith("decoder")}  # not those we store under

@@ -15,7 +15,7 @@ from smg.errors import SmgError
 from smg.learner.learner import Learner
 from smg.learner.pseudonyms import own_pseudonyms, pseudonyms_of, secret_file
 from smg.learner.store import Store
-from smg.prepare.site import prepare_site
+from smg.prepare.prepared_site import prepare_site
 from smg.sites.site import Site
 from tests.cli.commands import assert_line, smg
 from tests.conftest import write_site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,15 @@ import pytest
 import torch
 
 from smg.errors import SmgError
+from smg.learner.config import LearnerConfig
 from smg.learner.history import History
 from smg.learner.learner import Learner
 from smg.learner.records import FORMAT
 from smg.learner.results import read_results
+from smg.learner.store import Store
+from smg.learner.stream import Stream
 from smg.report.collect import collect
+from smg.sites.layouts import find_sites
 from smg.sites.site import Site
 from tests.learner.streams import write_sites
 
@@ -56,6 +60,30 @@ def test_a_round_that_the_version_before_began_ends_as_one_that_was_not_stopped(
     straight.learn(Site.find(data, "B"))
     # Not to the bit: the machine that began the round may round in another way.
     torch.testing.assert_close(resumed.store.read_tensors(2, "weights"), straight.store.read_tensors(2, "weights"))
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_a_run_without_a_spacing_is_made_again_with_the_weights_of_the_version_before(
+    tmp_path: Path, threads: Callable[[int], None]
+) -> None:
+    kept = read_results(OLD / "run")
+    config = LearnerConfig.model_validate(kept.config.tree())
+    assert config.preparation.spacing is None
+    threads(int(kept.versions["threads"]))  # another number rounds in another way
+    sites = find_sites(write_sites(tmp_path / "sites"))
+    Stream(sites, list(kept.stream.order), kept.stream.unseen, config).run(tmp_path / "run")
+    made = read_results(tmp_path / "run")
+    for number in (1, 2):
+        before, now = (Store(run / "model").read_tensors(number, "weights") for run in (OLD / "run", tmp_path / "run"))
+        torch.testing.assert_close(now, before)
+        if made.versions == kept.versions:
+            assert all(torch.equal(now[name], before[name]) for name in before | now)
 
 
 def test_the_origin_and_the_results_of_the_version_before_are_read(old: Path) -> None:

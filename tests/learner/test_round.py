@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+import smg.learner.round
+from smg.gradients.flat import flatten
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.learner.round import Diverged
@@ -77,3 +79,17 @@ def test_statistics_that_no_pass_of_training_reads(taught: Path, tmp_path: Path)
         model.learn(Site.find(taught / "sites", "A"))
     assert Learner(tmp_path / "model").current == 0
     assert not (tmp_path / "model" / "progress").exists()
+
+
+@pytest.mark.parametrize("method", ["sga+c", "gem"])
+def test_batches_prepared_ahead_lead_to_the_same_weights(
+    method: str, taught: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LearnerConfig.model_validate(TINY | {"method": method, "iterations": 5, "augment": "strong"})
+    weights = []
+    for is_ahead in (False, True):
+        monkeypatch.setattr(smg.learner.round, "pays", lambda device, pays=is_ahead: pays)  # as with a GPU
+        learner = Learner(shutil.copytree(taught / "model", tmp_path / str(is_ahead)), config)
+        learner.learn(Site.find(taught / "sites", "B"))
+        weights.append(flatten(learner.network()))
+    assert torch.equal(*weights)

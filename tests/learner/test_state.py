@@ -15,11 +15,12 @@ import torch
 import smg.learner.store
 from smg.errors import SmgError, Stopped
 from smg.gradients.oracle import Oracle
+from smg.learner.admission import split_as_before
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.methods import METHODS, Step
 from smg.prepare.batches import Batch
-from smg.prepare.site import prepare_site
+from smg.prepare.prepared_site import prepare_site
 from smg.sites.site import Site
 from tests.cli.commands import smg as command
 from tests.learner.streams import TINY, tiny_stream, write_sites
@@ -96,7 +97,7 @@ def test_the_state_belongs_to_the_version_and_rollback_brings_it_back(
 def test_the_stored_fisher_is_that_of_the_rounds_own_training_slices(made: dict[str, Path], data: Path) -> None:
     """Computed again from the scans and the stored weights, one slice at a time."""
     learner = Learner(made["ewc"])
-    cases = learner._split(Site.find(data, "A"), 1)["train"]
+    cases = split_as_before(learner.history, Site.find(data, "A"), learner.config, 1)["train"]
     prepared = [p for p in prepare_site(Site.find(data, "A"), learner.config.preparation) if p.subject.case in cases]
     network, total, count = learner.network(1).train(), None, 0
     for subject in prepared:
@@ -135,7 +136,7 @@ def test_a_drop_killed_between_any_two_writes_leaves_a_state_that_can_be_read(
     write: int, made: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner, writes = copy(made, "counting", tmp_path), itertools.count(1)
-    names = ("write_record", "_write")
+    names = ("write_record", "write_pieces")
     originals = {name: getattr(smg.learner.store, name) for name in names}
 
     class Killed(BaseException):

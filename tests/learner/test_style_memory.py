@@ -12,10 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from smg.errors import SmgError
+from smg.learner.admission import split_as_before
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
 from smg.learner.records import Kept
-from smg.prepare.site import prepare_site
+from smg.prepare.prepared_site import prepare_site
 from smg.prepare.styles import amplitudes
 from smg.sites.site import Site
 from tests.cli.commands import smg as command
@@ -48,7 +49,7 @@ def taught(folder: Path, data: Path, **changes: Any) -> Learner:
 
 def test_a_round_stores_the_amplitudes_of_its_training_slices_and_no_image(made: Path, data: Path) -> None:
     learner = Learner(made)
-    cases = learner._split(Site.find(data, "A"), 1)["train"]
+    cases = split_as_before(learner.history, Site.find(data, "A"), learner.config, 1)["train"]
     prepared = [p for p in prepare_site(Site.find(data, "A"), learner.config.preparation) if p.subject.case in cases]
     slices = torch.cat([p.images for p in prepared])
     stored = learner.spectra()["A"].amplitudes

@@ -28,7 +28,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_nothing_is_imported_unless_it_is_asked_for() -> None:
     probe = (
-        "import sys, smg.learner.tracking, smg.cli.runs;"
+        "import sys, smg.learner.tracking, smg.cli.run;"
         "print([m for m in ('mlflow', 'wandb', 'tensorboard') if m in sys.modules])"
     )
     assert subprocess.check_output([sys.executable, "-c", probe], text=True).strip() == "[]"

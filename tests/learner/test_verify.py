@@ -17,26 +17,13 @@ from smg.learner.undo import drop
 from smg.learner.verify import verify
 from smg.prepare.cache import cache_folder
 from smg.sites.site import Site
-from tests.cli.commands import TINY, assert_line, smg
-from tests.conftest import write_site
+from tests.cli.commands import assert_line, smg, write_and_learn
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with sites A, B and C, and a model that has learned A and B."""
-    folder = tmp_path_factory.mktemp("made")
-    for place, name in enumerate("ABC"):
-        write_site(folder / name, 4, first_seed=10 * place)
-    for name in "AB":
-        result = smg("learn", "model", name, "--unguarded", *(TINY if name == "A" else []), cwd=folder)
-        assert result.returncode == 0, result.stderr
-    return folder
-
-
-@pytest.fixture
-def desk(made: Path, tmp_path: Path) -> Path:
-    shutil.copytree(made, tmp_path / "desk")
-    return tmp_path / "desk"
+    return write_and_learn(tmp_path_factory.mktemp("made"), "ABC", "AB")
 
 
 def test_a_model_as_it_was_written_has_no_fault(desk: Path) -> None:
@@ -57,7 +44,7 @@ def test_an_edit_of_a_record_is_noticed(name: str, desk: Path) -> None:
     record = json.loads(path.read_text())
     record["config"]["seed"] = 7
     path.write_text(json.dumps(record))
-    assert f"{name}: differs from what the journal says was written" in verify(desk / "model").faults
+    assert f"{name}: differs from the hash in the journal" in verify(desk / "model").faults
     assert_line(smg("verify", "model", cwd=desk), 1, f"model/{name}: differs")
     assert_line(smg("evaluate", "model", "A", cwd=desk), 1, f"model/{name}: altered since smg wrote it", "--adopt")
     assert smg("verify", "model", "--adopt", cwd=desk).returncode == 0

@@ -41,7 +41,7 @@ def test_a_folder_of_the_users_is_not_written_into(tmp_path: Path) -> None:
     written = (made / "F" / "Case00.nii.gz").stat().st_mtime_ns
     write_phantom_sites(made, letters="F", subjects=1, workers=1)  # it finds all of them written
     assert (made / "F" / "Case00.nii.gz").stat().st_mtime_ns == written
-    with pytest.raises(SmgError, match="phantom sites of another seed"):
+    with pytest.raises(SmgError, match="of another seed"):
         write_phantom_sites(made, seed=1, letters="F", subjects=1, workers=1)
 
 
@@ -118,6 +118,18 @@ def glow(letter: str, number: int) -> float:
     j, i = np.indices(mask.array.shape[1:])
     near = np.hypot((j - rows.max()) * image.spacing[1], (i - columns.mean()) * image.spacing[0]) < 35
     return float(image.array[middle][near].mean() / image.array[middle][~near].mean())
+
+
+def test_with_zones_every_site_has_two_classes_and_the_same_scans(tmp_path: Path) -> None:
+    for zones in (False, True):
+        write_phantom_sites(tmp_path / str(zones), letters="F", subjects=1, workers=1, zones=zones)
+    plain, two = (read_volume(tmp_path / f"{zones}/F/Case00_segmentation.nii.gz").array for zones in (False, True))
+    assert np.unique(two).tolist() == [0, 1, 2]
+    assert np.array_equal(two > 0, plain > 0)
+    scans = [read_volume(tmp_path / f"{zones}/F/Case00.nii.gz").array for zones in (False, True)]
+    assert np.array_equal(*scans)
+    with pytest.raises(SmgError, match="zones"):
+        write_phantom_sites(tmp_path / "True", letters="F", subjects=1, workers=1)
 
 
 def test_an_endorectal_coil_brightens_its_surroundings() -> None:

@@ -10,10 +10,11 @@ import pytest
 
 import smg.planning.plan
 from smg.errors import SmgError
-from smg.learner.configure import configuration, from_yaml
+from smg.learner.config_layers import configuration, from_yaml
 from smg.planning.facts import Facts, SubjectFacts, look_at
 from smg.planning.machine import Cost, cost_of
 from smg.planning.plan import CANDIDATES, ENOUGH, FEWEST, PLENTY, make_plan
+from smg.prepare.augment import Augmentation
 from smg.sites.labels import Labels
 from smg.sites.site import Site
 from smg.sites.volume import Volume, write_volume
@@ -86,6 +87,25 @@ def test_foreground_near_the_centre_gets_a_field_with_room_for_the_next_patient(
     assert alone.field == 110
     assert several.field == 90
     assert alone.size * alone.spacing >= alone.field
+
+
+def test_a_narrow_view_gets_the_field_that_it_has(machine: list[int]) -> None:
+    """All foreground is central, but half as much room again would be more than there is."""
+    narrow = replace(FACTS, subjects=(replace(SUBJECT, view=148.0, needed=100.0),) * 3)
+    assert make_plan(narrow).configuration().preparation.field == 140
+    needed = replace(FACTS, subjects=(replace(SUBJECT, view=128.0, needed=101.0),) * 3)
+    assert make_plan(needed).configuration().preparation.field == 120
+
+
+@pytest.mark.parametrize(("minutes", "augment"), [(0.01, "mild"), (60, "strong")])
+def test_augmentation_is_strong_in_rounds_as_long_as_those_it_was_tried_in(
+    machine: list[int], minutes: float, augment: str
+) -> None:
+    made = make_plan(FACTS, minutes)
+    assert made.configuration().augment == Augmentation.preset(augment)
+    assert made.configuration().mirror
+    given = make_plan(FACTS, minutes, given={"augment": "none", "mirror": False}).configuration()
+    assert (given.augment, given.mirror) == (Augmentation.preset("none"), False)
 
 
 def test_foreground_far_out_gets_windows(machine: list[int]) -> None:

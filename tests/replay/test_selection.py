@@ -10,8 +10,8 @@ import torch
 from smg.errors import SmgError
 from smg.networks import NetworkConfig, bottleneck_features, build_network
 from smg.networks.features import bottleneck_map
-from smg.replay.features import foreground_features, subject_features
 from smg.replay.selection import POLICIES, score, select
+from smg.replay.subject_features import foreground_features, subject_features
 from tests.toys import OPTIONS, subject
 
 EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)
@@ -116,5 +116,5 @@ def test_none_is_none_and_nobody_is_kept_twice(name: str) -> None:
 
 def test_a_policy_of_ones_own_that_keeps_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(POLICIES, "greedy", lambda candidates, count: list(range(len(candidates.features))))
-    with pytest.raises(SmgError, match=r"policy 'greedy' chose \[0, 1, 2\], where 2 different ones were asked for"):
+    with pytest.raises(SmgError, match=r"policy 'greedy': chose \[0, 1, 2\]; return 2 different"):
         select("greedy", FEATURES, [], count=2)

@@ -31,29 +31,47 @@ TWO_STREAMS = {"A-E": (("A", "B", "C", "D"), "F"), "F-B": (("F", "D", "C", "B"),
 
 def make_bench(
     folder: Path,
-    methods: Sequence[str] = ("finetune", "jm", "sga+c"),
+    methods: Sequence[str] | dict[str, str] = ("finetune", "jm", "sga+c"),
     streams: dict[str, tuple[tuple[str, ...], str]] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     subjects: int = 4,
     reports: int = 12,
 ) -> Path:
-    """Write a folder as `smg bench` does, with `subjects` tested at each site and `reports` logged in each round."""
+    """Write a folder as `smg bench` does, with `subjects` tested at each site and `reports` logged in each round.
+
+    methods: their names, or the method of each name.
+    """
+    methods = methods if isinstance(methods, dict) else {name: name for name in methods}
     streams = streams or {"A-E": TWO_STREAMS["A-E"]}
     listed = [{"name": name, "order": list(order), "unseen": unseen} for name, (order, unseen) in streams.items()]
-    plan = {"settings": {}, "part": "test", "streams": listed, "methods": [{"name": m, "method": m} for m in methods]}
+    plan = {
+        "settings": {},
+        "part": "test",
+        "streams": listed,
+        "methods": [{"name": n, "method": m} for n, m in methods.items()],
+    }
     _write(folder / "bench.json", plan | {"seeds": list(seeds)})
     for stream, (order, unseen) in streams.items():
-        for method in methods:
+        for name, method in methods.items():
             for seed in seeds:
-                make_run(folder / stream / method / f"seed-{seed}", method, order, unseen, seed, subjects, reports)
+                run = folder / stream / name / f"seed-{seed}"
+                make_run(run, method, order, unseen, seed, subjects, reports, name)
     return folder
 
 
 def make_run(
-    folder: Path, method: str, order: Sequence[str], unseen: str, seed: int = 0, subjects: int = 4, reports: int = 12
+    folder: Path,
+    method: str,
+    order: Sequence[str],
+    unseen: str,
+    seed: int = 0,
+    subjects: int = 4,
+    reports: int = 12,
+    name: str | None = None,
 ) -> Path:
     """Write the folder of one finished run."""
-    rng = np.random.default_rng([seed, *map(ord, method), *map(ord, unseen)])
+    name = name or method
+    rng = np.random.default_rng([seed, *map(ord, name), *map(ord, unseen)])
     sites = [*order, unseen]
     rows = [
         {"round": learned, "site": site, "subject": f"Case{n:02d}", "classes": {"foreground": _numbers(rng, mean)}}
@@ -64,7 +82,7 @@ def make_run(
     ]
     matrix = {m: {r: {s: _mean(rows, r, s, m) for s in sites} for r in sites} for m in COMPARED}
     config = LearnerConfig(method=method, seed=seed, iterations=reports * 50).model_dump(mode="json")
-    identity = {"name": method, "method": method, "stream": {"order": list(order), "unseen": unseen}, "seed": seed}
+    identity = {"name": name, "method": method, "stream": {"order": list(order), "unseen": unseen}, "seed": seed}
     results = identity | {
         "part": "test",
         "matrix": matrix,
@@ -80,6 +98,21 @@ def make_run(
     _records(folder / "model", rng, sites, config, reports)
     _log(folder, identity, sites, reports)
     return folder
+
+
+def add_costs(bench: Path, replay_bytes: int, seconds: float) -> None:
+    """Give every run of a bench costs: 8 exemplars of this size, and this many seconds for each round."""
+    for path in bench.rglob("results.json"):
+        results = json.loads(path.read_text())
+        costs = {
+            "plasticity": {},
+            "state_bytes": 0,
+            "parameters": 1,
+            "replay_subjects": 8,
+            "replay_bytes": replay_bytes,
+            "seconds": dict.fromkeys("ABCDF", seconds),
+        }
+        path.write_text(json.dumps(results | {"costs": costs}))
 
 
 def _expected(method: str, at: int, place: int, last: int) -> float:

@@ -23,7 +23,7 @@ from PIL import Image
 from smg.report.figures import Figures
 from smg.report.page import write_report
 from tests.learner.streams import tiny_stream, write_sites
-from tests.report.benches import CHARACTER, TWO_STREAMS, make_bench
+from tests.report.benches import CHARACTER, TWO_STREAMS, add_costs, make_bench
 
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -133,17 +133,7 @@ def many_methods(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("many")
     methods = (*CHARACTER, "ewc", "mas")
     bench = make_bench(folder / "bench", methods, TWO_STREAMS, (0, 1), subjects=2, reports=3)
-    for path in bench.rglob("results.json"):
-        results = json.loads(path.read_text())
-        costs = {
-            "plasticity": {},
-            "state_bytes": 0,
-            "parameters": 1,
-            "replay_subjects": 8,
-            "replay_bytes": 8_100_000,
-            "seconds": dict.fromkeys("ABCDF", 213.0),
-        }
-        path.write_text(json.dumps(results | {"costs": costs}))
+    add_costs(bench, 8_100_000, 213.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figures, "_write", lambda *_: None)
         return write_report([bench], folder / "report.html").page
@@ -239,9 +229,9 @@ def test_the_table_sorts_and_searches(browser: Browser, page: Path) -> None:
     assert highest == sorted(highest, reverse=True)
     assert highest[0] > lowest[0]
     assert browser.find("#table thead th:nth-child(6)").get_attribute("aria-sort") == "descending"
-    browser.find("#search").send_keys("sga case01")
+    browser.find("#search").send_keys("sga subject-2")
     assert set(browser.texts("#table tbody td:nth-child(1)")) == {"sga+c"}
-    assert set(browser.texts("#table tbody td:nth-child(5)")) == {"Case01"}
+    assert set(browser.texts("#table tbody td:nth-child(5)")) == {"subject-2"}
     assert browser.find("#count").text.startswith("15 of 900 rows")  # 3 seeds, 5 sites, at the end
     browser.js("const w = document.querySelector('#when'); w.value = 'all'; w.dispatchEvent(new Event('change'))")
     assert browser.find("#count").text.startswith("75 of 900 rows")

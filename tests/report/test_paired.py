@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from smg.report.paired import interval, paired_differences, to_markdown, values_of
+from smg.report.paired import Estimate, Values, interval, paired_differences, to_markdown, values_of
 from smg.report.runs import Run
 from tests.report.random_runs import changed, run
 
@@ -30,7 +32,7 @@ def test_a_measure_is_the_mean_of_its_values() -> None:
 def test_the_difference_is_that_of_the_measures() -> None:
     rng = np.random.default_rng(2)
     runs = [run(name, seed, rng) for seed in (0, 1) for name in ("jm", "sga+c")]
-    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=100)}
+    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c")}
     for measure in ("BM", "BT", "FM", "FT"):
         apart = [
             100 * (runs[i].results.measures["dsc"][measure] - runs[i + 1].results.measures["dsc"][measure])
@@ -61,7 +63,7 @@ def test_where_nothing_varies_there_is_no_interval(shift: float) -> None:
     """Runs that are the same, and one seed with one subject a site."""
     runs = [run("sga+c", seed, np.random.default_rng(seed)) for seed in (0, 1)]
     same = [*runs, *(shifted(one, "jm", shift, 0.0) for one in runs)]
-    found = paired_differences(same, "sga+c", draws=200)
+    found = paired_differences(same, "sga+c")
     assert not any(d.certain for d in found)
     row = to_markdown(found, "sga+c").splitlines()[-1]
     assert row.startswith(f"| jm | {100 * shift:+.1f} |")
@@ -71,7 +73,7 @@ def test_where_nothing_varies_there_is_no_interval(shift: float) -> None:
         changed(one, subjects=[row.model_dump() for row in one.results.subjects if row.subject == "Case0"])
         for one in few
     ]
-    assert "[" not in to_markdown(paired_differences(few, "sga+c", draws=200), "sga+c").splitlines()[-1]
+    assert "[" not in to_markdown(paired_differences(few, "sga+c"), "sga+c").splitlines()[-1]
 
 
 @pytest.mark.parametrize("among_seeds", [0.0, 0.2])
@@ -81,7 +83,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(among_seeds: fl
         rng = np.random.default_rng(100 + trial)
         shifts = {seed: rng.normal(0, among_seeds) for seed in range(3)}
         runs = [run("sga+c", seed, rng) for seed in range(3)] + [run("jm", s, rng, shifts[s]) for s in range(3)]
-        (fm,) = [d for d in paired_differences(runs, "sga+c", 500) if (d.metric, d.measure) == ("dsc", "FM")]
+        (fm,) = [d for d in paired_differences(runs, "sga+c") if (d.metric, d.measure) == ("dsc", "FM")]
         covered += fm.low <= 0 <= fm.high
     assert covered >= 92  # of 100; 95 are expected, and more are allowed
 
@@ -103,19 +105,78 @@ def test_streams_that_balance_each_other_by_chance_do_not_narrow_the_interval(se
     """With one patient only the seeds vary: the interval is Welch's or that of the seeds' means, whichever is wider."""
     first = [-4.9, 2.7, 2.5]
     seeds = [[{"A": {"p": a}}, {"F": {"p": b}}] for a, b in zip(first, second, strict=True)]
-    mean, low, high = interval(seeds, draws=400_000, streams=["A-first", "F-first"]) or pytest.fail("no interval")
+    mean, low, high, *_ = interval(seeds, streams=["A-first", "F-first"]) or pytest.fail("no interval")
     welch = stats.ttest_ind(first, [-b for b in second], equal_var=False).confidence_interval()
     both = np.add(first, second) / 2
     own = stats.t.interval(0.95, 2, both.mean(), both.std(ddof=1) / np.sqrt(3))
     wider = max((welch.low / 2, welch.high / 2), own, key=lambda ends: ends[1] - ends[0])
     assert mean == pytest.approx(both.mean())
-    assert (low, high) == pytest.approx(wider, rel=0.03)
+    assert (low, high) == pytest.approx(wider)
+    both = np.array([*both, 0.7])  # from four seeds on, that of the seeds' means
+    found = interval([*seeds, [{"A": {"p": 0.7}}, {"F": {"p": 0.7}}]], streams=["A-first", "F-first"])
+    assert found
+    assert found[1:3] == pytest.approx(stats.t.interval(0.95, 3, both.mean(), both.std(ddof=1) / 2))
+
+
+@dataclass(frozen=True)
+class Design:
+    """How a simulated difference varies: by seed, by patient, by what is left; and which patients a seed tests."""
+
+    seeds: int
+    patients: dict[str, int]  # by site
+    by_seed: float
+    by_patient: float
+    by_both: float
+    folds: int = 1  # 1: every seed tests all patients
+    streams: int = 1
+
+    def draw(self, rng: np.random.Generator, truth: float = 0.0) -> Estimate:
+        patient = {(s, p): rng.normal(0, self.by_patient) for s, n in self.patients.items() for p in range(n)}
+        numbers = []
+        for seed in range(self.seeds):
+            runs = rng.normal(0, self.by_seed, size=self.streams)
+            tested = [(s, p) for s, p in patient if p % self.folds == seed % self.folds]
+            numbers.append([self._values(rng, truth + run, tested, patient) for run in runs])
+        streams = [str(n) for n in range(self.streams)]
+        return interval(numbers, streams=streams) or pytest.fail("no interval")
+
+    def _values(
+        self,
+        rng: np.random.Generator,
+        mean: float,
+        tested: list[tuple[str, int]],
+        patient: dict[tuple[str, int], float],
+    ) -> Values:
+        values: Values = {}
+        for s, p in tested:
+            values.setdefault(s, {})[str(p)] = mean + patient[s, p] + rng.normal(0, self.by_both)
+        return values
+
+
+SIZES = {"A": 26, "C": 17, "D": 12, "E": 11}
+DESIGNS = {
+    "runs vary, four folds": Design(4, SIZES, 1.0, 0.0, 1.0, folds=4),
+    "patients vary, four folds": Design(4, SIZES, 0.3, 2.0, 2.0, folds=4),
+    "patients tested twice": Design(8, SIZES, 0.5, 3.0, 1.0, folds=4),
+    "every seed tests the same": Design(4, {"F": 10}, 0.7, 3.0, 1.0),
+    "two streams share patients": Design(5, SIZES, 1.0, 1.0, 2.0, folds=4, streams=2),
+}
+
+
+@pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS)
+def test_the_interval_covers_chance_among_runs_and_among_patients(design: Design) -> None:
+    rng, trials = np.random.default_rng(1), 300
+    found = [design.draw(rng) for _ in range(trials)]
+    covered = sum(one.low <= 0 <= one.high for one in found)
+    assert 0.92 * trials <= covered <= 0.98 * trials  # the standard error of 300 trials is 1.3 %
+    spread = np.std([one.mean for one in found])
+    assert np.sqrt(np.mean([one.error**2 for one in found])) == pytest.approx(spread, rel=0.12)
 
 
 def test_a_subject_without_a_value_is_left_out_of_both() -> None:
     rng = np.random.default_rng(5)
     runs = [run("jm", 0, rng, missing="BA0"), run("sga+c", 0, rng)]
-    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=50)}
+    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c")}
     assert found["dsc", "BM"].subjects == 7
     assert found["asd", "BM"].subjects == 8
 
@@ -126,7 +187,7 @@ def test_a_seed_without_a_value_does_not_count() -> None:
     for row in runs[2].results.subjects:  # jm, seed 1
         if row.site == "F":
             row.classes["foreground"]["asd"] = None
-    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c", draws=50)}
+    found = {(d.metric, d.measure): d for d in paired_differences(runs, "sga+c")}
     assert found["asd", "FM"].seeds == 1
     assert not found["asd", "FM"].certain
     assert found["asd", "BM"].seeds == 2

@@ -12,7 +12,7 @@ import pytest
 
 from smg.errors import SmgError
 from smg.report.collect import collect
-from smg.report.demo import draw_demo, tiles_of
+from smg.report.demo_picture import draw_demo, tiles_of
 from smg.report.gallery import exemplar_pictures, gallery, outlines, path_of, ranked_cases
 from smg.report.pictures import contours
 from smg.report.runs import find_runs

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from smg.errors import SmgError
+from smg.learner.config import LearnerConfig
 from smg.learner.results import write_results
 from smg.report.runs import Run, find_runs
-from smg.report.table import paper_tables, to_csv, to_latex, to_markdown
+from smg.report.table import class_tables, paper_tables, to_csv, to_latex, to_markdown
 from tests.report.benches import make_bench
-from tests.report.random_runs import as_results
+from tests.report.random_runs import as_results, changed
 
 
 def write_run(bench: Path, name: str, seed: int, dsc: float, asd: float | None, stream: str = "one") -> None:
@@ -183,3 +184,21 @@ def test_runs_from_before_a_metric_or_measure_have_no_value_of_it(bench: Path) -
     (table,) = paper_tables(find_runs([bench]))
     assert table.rows["jm"]["asd", "BM"].mean is None  # the other seed has none either
     assert table.rows["jm"]["dsc", "BM"].mean == pytest.approx(60)
+
+
+def test_every_class_has_a_table_of_its_own() -> None:
+    means = {"zone": 0.7, "gland": 0.9}
+    by_class = {name: {"dsc": {"BM": bm, "BT": 0.0, "FM": 0.4, "FT": 0.0}} for name, bm in means.items()}
+    labels = {"classes": {"zone": [1], "gland": [2]}}
+    config = LearnerConfig.model_validate({"preparation": {"labels": labels}}).model_dump(mode="json")
+    runs = [
+        Run(Path(), as_results(name=name, seed=0, measures=by_class["zone"], classes=by_class, config=config))
+        for name in ("jm", "sga")
+    ]
+    tables = class_tables(runs)
+    assert [table.of for table in tables] == ["class zone", "class gland"]
+    assert [table.rows["jm"]["dsc", "BM"].mean for table in tables] == pytest.approx([70, 90])
+    lines = to_csv(tables).splitlines()
+    assert lines[0].endswith(",class")
+    assert [line for line in lines if line.endswith(",gland")]
+    assert class_tables([changed(run, classes={}) for run in runs])[0].of == ""

@@ -17,7 +17,7 @@ import pytest
 from pynetdicom.sop_class import MRImageStorage, SegmentationStorage
 
 from smg.serve.node import Node, serving
-from smg.serve.options import Limits, Peer, ServeOptions
+from smg.serve.node_options import Limits, Peer, ServeOptions
 from tests.cli.commands import TINY, smg
 from tests.conftest import write_site
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smg.serve.options import Secrets
+from smg.serve.node_options import Secrets
 from smg.sites.volume import read_volume, write_volume
 from tests.cli.commands import smg
 from tests.conftest import scan

@@ -19,7 +19,7 @@ import pynetdicom
 import pytest
 from pynetdicom.sop_class import MRImageStorage
 
-from smg.dicom.masks import read_mask
+from smg.dicom.dicom_masks import read_mask
 from smg.dicom.series import read_series
 from smg.sites.volume import read_volume
 from tests.cli.commands import SMG, TINY, smg

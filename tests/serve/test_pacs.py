@@ -12,10 +12,10 @@ import pydicom
 import pytest
 from pydicom.uid import generate_uid
 
-from smg.dicom.masks import read_mask
+from smg.dicom.dicom_masks import read_mask
 from smg.dicom.series import read_series
 from smg.errors import Misuse, SmgError
-from smg.serve.options import Peer, ServeOptions
+from smg.serve.node_options import Peer, ServeOptions
 from smg.sites.volume import read_volume
 from tests.cli.commands import smg
 from tests.conftest import scan

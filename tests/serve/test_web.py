@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from smg.errors import SmgError
-from smg.serve.options import Secrets, is_loopback, read_token
+from smg.serve.node_options import Secrets, is_loopback, read_token
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.cli.commands import TINY, smg
 from tests.conftest import scan
@@ -144,7 +144,7 @@ def test_masks_that_are_not_stored(start: Start, scan_file: Path, tmp_path: Path
         slicer = Slicer(node.http_port or 0)
         slicer.upload(scan_file, "a")
         for name, params, words in (
-            ("mask", {"label_info": [{"name": "tumour", "idx": 1}]}, "segment 'tumour' is no class of the model"),
+            ("mask", {"label_info": [{"name": "tumour", "idx": 1}]}, "segment 'tumour' is not a class of the model"),
             ("empty", {}, "is empty"),
             ("elsewhere", {}, "not on the scan's grid"),
         ):

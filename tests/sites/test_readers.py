@@ -17,7 +17,7 @@ import pytest
 
 from smg import patience
 from smg.errors import SmgError
-from smg.sites import here, readers
+from smg.sites import in_process, readers
 from smg.sites.formats import Truncated
 from smg.sites.tables import read_rows
 from smg.sites.volume import read_header, read_volume, source_files, write_volume
@@ -149,7 +149,7 @@ def test_what_is_read_apart_is_what_is_read_here(tmp_path: Path) -> None:
     for suffix in (".mha", ".mhd", ".nrrd"):
         write_volume(tmp_path / f"s{suffix}", scan()[0])
     for path in (tmp_path / "series", *(tmp_path / f"s{suffix}" for suffix in (".mha", ".mhd", ".nrrd"))):
-        array, affine = here.read_voxels(path, 1 << 30)
+        array, affine = in_process.read_voxels(path, 1 << 30)
         volume = read_volume(path)
         assert volume.array.dtype == array.dtype
         assert np.array_equal(volume.array, array)

@@ -69,7 +69,7 @@ def test_no_mask_replaces_a_scan_or_another_mask(tmp_path: Path) -> None:
 
 def test_a_mask_replaces_a_file_only_with_overwrite(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "a.nii.gz").write_bytes(b"a scan, or a mask that someone has mended")
+    (tmp_path / "b" / "a.nii.gz").write_bytes(b"a scan, or a corrected mask")
     (error,) = mask_files([tmp_path / "a.nii.gz"], tmp_path / "b")
     assert isinstance(error, SmgError)
     assert "exists already; --overwrite replaces it" in str(error)

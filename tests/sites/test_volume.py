@@ -18,9 +18,11 @@ import SimpleITK as sitk
 from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid
 
 from smg.errors import SmgError
+from smg.sites.formats import Array
 from smg.sites.volume import (
     Orientation,
     Volume,
+    geometry_note,
     is_scan,
     mask_suffix,
     read_header,
@@ -342,6 +344,34 @@ def test_gzip_of_many_members_is_one_file(tmp_path: Path) -> None:
     (tmp_path / "s.nii.gz").write_bytes(b"".join(blocks[:-1]))
     with pytest.raises(SmgError, match="cut short"):
         read_volume(tmp_path / "s.nii.gz")
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        (np.diag([1.0, 1.0, 1.0, 1.0]), ""),
+        (np.array([[1, 0, 0, 40], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]), "40.0 mm apart"),
+        (np.diag([-1.0, 1.0, 1.0, 1.0]), "different directions"),
+        (np.diag([1.0, 1.0, 1.2, 1.0]), "mm apart"),
+    ],
+)
+def test_a_geometry_that_is_given_twice_and_differently_is_noted(tmp_path: Path, change: Array, fact: str) -> None:
+    image, _ = scan()
+    made = nib.Nifti1Image(image.array.transpose(), None)
+    made.set_sform(np.diag([0.6, 0.5, 3.0, 1.0]), code=1)
+    made.set_qform(change @ np.diag([0.6, 0.5, 3.0, 1.0]), code=1)
+    nib.save(made, tmp_path / "s.nii.gz")
+    assert fact in geometry_note(tmp_path / "s.nii.gz")
+    assert bool(fact) == bool(geometry_note(tmp_path / "s.nii.gz"))
+
+
+def test_a_spacing_that_is_given_twice_and_differently_is_noted(tmp_path: Path) -> None:
+    image, _ = scan()
+    made = nib.Nifti1Image(image.array.transpose(), None)
+    made.set_sform(np.diag([0.6, 0.5, 3.0, 1.0]), code=1)
+    made.header["qform_code"], made.header["pixdim"][1:4] = 0, (1.0, 1.0, 1.0)
+    nib.save(made, tmp_path / "s.nii.gz")
+    assert "0.6 x 0.5 x 3 mm and its pixdim of 1 x 1 x 1 mm" in geometry_note(tmp_path / "s.nii.gz")
 
 
 def test_a_mask_has_the_sform_and_qform_of_its_scan(tmp_path: Path) -> None:

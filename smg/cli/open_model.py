@@ -1,0 +1,118 @@
+"""Open the model that `learn` trains with the settings given, or create it: planned, configured or from weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smg.cli.data_sites import prepare_to_learn
+from smg.cli.encryption import new_model
+from smg.cli.options import worded
+from smg.errors import SmgError
+from smg.report.text import print_line
+
+if TYPE_CHECKING:
+    from smg.learner.learner import Learner
+    from smg.prepare.prepared_site import PreparedSite
+    from smg.sites.site import Site
+    from smg.sites.split import Split
+    from smg.vault.vault import NewModel
+
+
+def given_settings(
+    method: str | None,
+    iterations: int | None,
+    configs: list[str] | None,
+    labels: list[str] | None,
+    words: list[str] | None,
+) -> list[dict[str, Any]]:
+    """Return the settings that the command line gives, as layers of which a later one wins."""
+    from smg.learner.config_layers import typed
+    from smg.settings_file import read_settings
+    from smg.sites.labels import Labels
+
+    layers = [read_settings(config).layer() for config in configs or []]
+    if method is not None:
+        layers.append(typed({"method": method}))
+    if labels:
+        layers.append({"preparation": {"labels": Labels.parse(labels).model_dump()}})
+    return [*layers, worded(iterations, words)]
+
+
+def learner_for(
+    model: Path,
+    given: list[dict[str, Any]],
+    other: bool,
+    site: Site,
+    split: Split | None,
+    leave_out: bool,
+    again: bool,
+    few: bool,
+    minutes: float | None,
+    start: str | None,
+    encrypt: bool = False,
+) -> tuple[Learner, PreparedSite]:
+    """Open the model with the settings given, or create it; return it and the site's prepared scans.
+
+    A model is created only after the scans have been prepared without faults.
+    """
+    from smg.cli.plan import planned
+    from smg.learner.config_layers import configuration, laid
+    from smg.learner.learner import Learner
+    from smg.learner.origin import read_origin
+    from smg.learner.store import Store
+
+    origin = read_origin(start) if start else None
+    if (model / "model.json").is_file():
+        learner = Learner(model)
+        if encrypt and not learner.is_encrypted:
+            raise SmgError(f"{model}: --encrypt is for a new model, and this one is not encrypted; give another folder")
+        if origin and (learner.model.origin and learner.model.origin.sha256) != origin.about.sha256:
+            raise SmgError(f"{model}: --from {start} is for a new model, and one is there; give another folder")
+        learner.configure(configuration(learner.config.model_dump(mode="json"), *given), other)
+        learner.refuse_to_learn(site.name, again)
+        return learner, prepare_to_learn(site, learner.config, split, leave_out, few, learner.store.vault)
+    if model.exists() and not (model.is_dir() and Store(model).abandoned):
+        raise SmgError(f"{model}: exists and is not a model; give a new folder")
+    new = new_model(model) if encrypt else None
+    configuration(*given)  # a mistake in the settings is reported before the scans are looked at
+    plan = None
+    if minutes is not None and not _says_what_to_train(given):
+        plan = planned([site], minutes, leave_out, laid(*given))
+        print_line("\n".join(plan.in_short()))
+        given = [plan.tree(), *given]
+    config = configuration(*([origin.settings] if origin else []), *given).with_channels(site.channels)
+    if origin:
+        origin.check(config.network)
+    prepared = prepare_to_learn(site, config, split, leave_out, few, new.vault if new else None)
+    return Learner.create(model, config, origin, plan.as_file() if plan else None, encrypt=new), prepared
+
+
+def start_model(model: Path, given: list[dict[str, Any]], start: str, new: NewModel | None = None) -> None:
+    """Make a model of its first weights alone: round 0, which predicts as it is."""
+    from smg.learner.config_layers import configuration
+    from smg.learner.history import described
+    from smg.learner.learner import Learner
+    from smg.learner.origin import read_origin
+    from smg.learner.store import Store
+
+    if model.exists() and not (model.is_dir() and Store(model).abandoned):
+        raise SmgError(f"{model}: exists; give a new folder, or the site that it is to learn")
+    origin = read_origin(start)
+    config = configuration(origin.settings, *given)
+    origin.check(config.network)
+    Learner.create(model, config, origin, encrypt=new)
+    print_line(f"{model}: round 0, from {described(origin.about)}")
+    print_line(f"`smg predict {model} SCAN... --out DIR` predicts with it; `smg learn {model} SITE` teaches it a site")
+
+
+def _says_what_to_train(given: list[dict[str, Any]]) -> bool:
+    """Return whether settings name an input, a network or an optimiser, which a plan would choose."""
+    from smg.learner.config_layers import laid
+
+    settings = laid(*given)
+    preparation = settings.get("preparation") or {}
+    if not isinstance(preparation, dict):
+        return True  # a mistake, which the configuration will name
+    own = set(preparation) - {"labels", "normalise", "adjacent", "empty_slices"}
+    return bool(own or settings.get("network") or settings.get("optimiser"))
