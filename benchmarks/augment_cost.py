@@ -23,7 +23,7 @@ Step = Callable[[], object]
 
 
 def network_step(images: torch.Tensor, labels: torch.Tensor, width: int) -> Step:
-    """Forward + backward of a 2-D U-Net with Dice and cross-entropy."""
+    """Run forward and backward of a 2-D U-Net with Dice and cross-entropy."""
     from monai.losses import DiceCELoss
     from monai.networks.nets import BasicUNet
 
@@ -53,7 +53,7 @@ def between(name: str) -> tuple[float, float]:
 
 
 def monai_step(images: torch.Tensor, labels: torch.Tensor) -> Step:
-    """Dictionary transforms, a sample at a time: all eleven effects."""
+    """Apply MONAI's dictionary transforms, a sample at a time: all eleven effects."""
     from monai import transforms as t
 
     both, image, side = ["image", "label"], ["image"], images.shape[-1]
@@ -81,7 +81,7 @@ def monai_step(images: torch.Tensor, labels: torch.Tensor) -> Step:
 
 
 def kornia_step(images: torch.Tensor, labels: torch.Tensor) -> Step:
-    """Whole batches, one pass for each effect: all but lowered resolution; its gamma takes intensities in 0..1 only."""
+    """Apply kornia to whole batches, effect by effect: all but lowered resolution; gamma needs intensities in 0..1."""
     import kornia.augmentation as k
 
     turn, chance = STRONG["rotation"]
@@ -102,7 +102,7 @@ def kornia_step(images: torch.Tensor, labels: torch.Tensor) -> Step:
 
 
 def batchgenerators_step(images: torch.Tensor, labels: torch.Tensor) -> Step:
-    """nnU-Net's own transforms, a sample at a time: all but shift and the bias field."""
+    """Apply nnU-Net's own transforms, a sample at a time: all but shift and the bias field."""
     from batchgeneratorsv2.transforms.intensity.contrast import ContrastTransform
     from batchgeneratorsv2.transforms.intensity.gamma import GammaTransform
     from batchgeneratorsv2.transforms.intensity.gaussian_noise import GaussianNoiseTransform
@@ -131,7 +131,7 @@ def batchgenerators_step(images: torch.Tensor, labels: torch.Tensor) -> Step:
 
 
 def in_turns(steps: dict[str, Step], repeats: int) -> dict[str, float]:
-    """The median processor time of each step in milliseconds, measured in turns."""
+    """Return the median processor time of each step in milliseconds, measured in turns."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(repeats + 3):
         for name, step in steps.items():

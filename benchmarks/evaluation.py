@@ -22,10 +22,10 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from smg.evaluation.metrics import measure, surface_distances
-from smg.evaluation.predict import class_scores, keep_largest
+from smg.evaluation.whole_scan import class_scores, keep_largest
 from smg.networks import NetworkConfig, build_network
 from smg.prepare.grid import Grid
-from smg.prepare.options import Preparation
+from smg.prepare.prepare_options import Preparation
 from smg.sites.layouts import find_sites
 from smg.sites.volume import read_volume
 
@@ -33,7 +33,7 @@ Masks = tuple[np.ndarray, np.ndarray, tuple[float, float, float]]
 
 
 def gland(shape: tuple[int, int, int], shift: int = 0) -> np.ndarray:
-    """A mask about the size and place of a prostate."""
+    """Return a mask about the size and place of a prostate."""
     k, j, i = (np.linspace(-1, 1, n) for n in shape)
     noise = gaussian_filter(np.random.default_rng(shift).normal(size=shape), (2, 8, 8))
     radius = (k[:, None, None] / 0.8) ** 2 + (j[:, None] / 0.25) ** 2 + ((i - shift / shape[2]) / 0.3) ** 2
@@ -41,7 +41,7 @@ def gland(shape: tuple[int, int, int], shift: int = 0) -> np.ndarray:
 
 
 def seconds(work: Callable[[], object], repeats: int) -> float:
-    """The median of CPU time, all threads."""
+    """Return the median CPU time in seconds, over all threads."""
     times = []
     for _ in range(repeats):
         start = time.process_time()
@@ -69,7 +69,7 @@ def beyond_the_network(width: int, repeats: int) -> dict[str, float]:
 
 
 def against_others(masks: list[Masks], repeats: int) -> dict[str, float]:
-    """Directed and symmetric average surface distance, ours against theirs; and whether they agree."""
+    """Return our time for surface distances, other libraries' times over ours, and the largest disagreement."""
     from medpy.metric import binary as medpy
     from monai.metrics import compute_average_surface_distance
 

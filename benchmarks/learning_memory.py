@@ -33,21 +33,23 @@ def write_subjects(folder: Path, count: int, first: int) -> None:
 
 
 def anonymous() -> float:
-    """MiB of this process that no file stands behind."""
+    """Return the anonymous memory of this process in MiB."""
     status = Path("/proc/self/status").read_text()
     return float(status.split("RssAnon:")[1].split()[0]) / 1024
 
 
-def learn(data: Path, iterations: int) -> None:
-    """In a process of its own: learn every site there, and print the largest anonymous memory after each round."""
+def learn(data: Path, iterations: int, encrypt: bool) -> None:
+    """Learn every site, in a process of its own, and print the largest anonymous memory after each round."""
     from smg.learner.config import LearnerConfig
     from smg.learner.learner import Learner
     from smg.sites.layouts import find_sites
+    from smg.vault.key import Key
 
     config = LearnerConfig.model_validate(
         {"method": "sga+c", "iterations": iterations, "preparation": {"size": SIZE}, "network": {"width": 8}}
     )
-    learner = Learner.create(data / "model", config)
+    key = Key(os.urandom(32), False, "a new key") if encrypt else None
+    learner = Learner.create(data / "model", config, encrypt=key)
     peak, peaks = 0.0, []
 
     def watch(*_: object) -> None:
@@ -61,12 +63,13 @@ def learn(data: Path, iterations: int) -> None:
     print(json.dumps(peaks))
 
 
-def measure(subjects: int, rounds: int, iterations: int) -> list[float]:
+def measure(subjects: int, rounds: int, iterations: int, encrypt: bool) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds):
             write_subjects(Path(folder, "sites", "ABCD"[number]), subjects, 1000 * number)
         environment = os.environ | {"SMG_CACHE": str(Path(folder, "cache"))}
         call = [sys.executable, __file__, "--learn", folder, "--iterations", str(iterations)]
+        call += ["--encrypt"] if encrypt else []
         peaks: list[float] = json.loads(subprocess.check_output(call, env=environment, text=True).splitlines()[-1])
     return peaks
 
@@ -74,14 +77,16 @@ def measure(subjects: int, rounds: int, iterations: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--encrypt", action="store_true", help="of an encrypted model")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--learn", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.learn:
-        learn(arguments.learn, arguments.iterations)
+        learn(arguments.learn, arguments.iterations, arguments.encrypt)
         return
-    few, many = (measure(subjects, 1, arguments.iterations)[0] for subjects in (10, 80))
-    rounds = measure(10, 4, arguments.iterations)
+    how = arguments.iterations, arguments.encrypt
+    few, many = (measure(subjects, 1, *how)[0] for subjects in (10, 80))
+    rounds = measure(10, 4, *how)
     print(f"peak anonymous memory: {few:.0f} MiB with 10 subjects, {many:.0f} with 80 (ratio {many / few:.2f})")
     print(f"after each of four rounds: {', '.join(f'{p:.0f}' for p in rounds)} MiB")
     if arguments.json:

@@ -22,7 +22,7 @@ import torch
 from predict import SLICES, write_scans
 
 from smg.learner.learner import Learner
-from smg.learner.prediction import Predictor, has_bfloat16
+from smg.learner.predictor import Predictor, has_bfloat16
 from smg.sites.formats import Array
 from smg.sites.site import Site
 from smg.sites.volume import Volume, read_volume

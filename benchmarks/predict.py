@@ -31,7 +31,7 @@ FEW, MANY = 8, 24  # scans: the few fill the pipeline already
 
 
 def write_scans(folder: Path, count: int, slices: int, masks: bool = False) -> None:
-    """Phantoms, cut or repeated to so many slices: by turns about 384 x 384, and 320 x 320, which is resized."""
+    """Write phantoms, cut or repeated to a number of slices; every other one is 320 x 320, which is resized."""
     for number in range(count):
         made = draw(PROTOCOLS["BA"[number % 2]], np.random.default_rng(number))
         for volume, suffix in zip(made, ("", "_segmentation")[: 1 + masks], strict=False):
@@ -40,7 +40,7 @@ def write_scans(folder: Path, count: int, slices: int, masks: bool = False) -> N
 
 
 def make_model(folder: Path, width: int) -> None:
-    """Of the real width and size; what it has learned, in one iteration, is of no matter here."""
+    """Make a model of the real width and size; one iteration is enough, since only its cost is measured."""
     from smg.learner.learner import Learner
     from smg.sites.site import Site
 
@@ -58,9 +58,9 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def predict(folder: Path, count: int) -> None:
-    """As the command does it, from files to files."""
+    """Predict as the command does, from files to files."""
     from smg.learner.learner import Learner
-    from smg.learner.prediction import Prediction
+    from smg.learner.predictor import Prediction
 
     def write(path: Path, made: Prediction) -> None:
         write_volume(folder / "masks" / path.name, made.mask)
@@ -73,10 +73,10 @@ def predict(folder: Path, count: int) -> None:
 def beside_the_network(folder: Path, count: int, repeats: int) -> dict[str, float]:
     import torch
 
-    from smg.evaluation.predict import AT_ONCE
+    from smg.evaluation.whole_scan import AT_ONCE
     from smg.learner.learner import Learner
     from smg.networks.features import undisturbed
-    from smg.prepare.site import prepare_scan
+    from smg.prepare.prepared_site import prepare_scan
     from smg.sites.volume import read_volume
 
     learner = Learner(folder / "model")
@@ -100,13 +100,13 @@ def beside_the_network(folder: Path, count: int, repeats: int) -> dict[str, floa
 
 
 def peak(folder: Path, count: int) -> float:
-    """MiB, at most, of a process that predicts so many scans."""
+    """Return the peak memory in MiB of a process that predicts a number of scans."""
     call = [sys.executable, __file__, "--predict", str(folder), "--scans", str(count)]
     return float(subprocess.check_output(call, text=True).splitlines()[-1])
 
 
 def memory(folder: Path) -> tuple[float, float]:
-    """Peaks with few and with many scans, by a small network: what grows, if anything, is the scans in flight."""
+    """Print peak memory with few and with many scans; the network is small, so that scans in flight would show."""
     make_model(folder, width=8)
     write_scans(folder / "scans", FEW, SLICES)
     for path in sorted((folder / "scans").glob("*.nii.gz")):

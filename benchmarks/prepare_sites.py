@@ -23,8 +23,8 @@ import numpy as np
 
 
 def ours(data: Path, size: int, subjects: int | None, store: Path) -> None:
-    from smg.prepare.options import Preparation
-    from smg.prepare.site import prepare_site
+    from smg.prepare.prepare_options import Preparation
+    from smg.prepare.prepared_site import prepare_site
     from smg.sites.layouts import find_sites
 
     left = subjects or 10**9
@@ -35,7 +35,7 @@ def ours(data: Path, size: int, subjects: int | None, store: Path) -> None:
 
 
 def plain(data: Path, size: int, subjects: int | None, store: Path) -> None:
-    """What one writes without this package: closest canonical axes, slice by slice, zero mean and unit variance."""
+    """Prepare without this package: closest canonical axes, slice by slice, zero mean and unit variance."""
     import nibabel as nib
     from skimage.transform import resize
 
@@ -53,7 +53,7 @@ def plain(data: Path, size: int, subjects: int | None, store: Path) -> None:
 
 
 def measure(way: str, arguments: argparse.Namespace, subjects: int | None, store: str) -> tuple[float, float, float]:
-    """Wall seconds of the work, CPU seconds of it, and the process's peak memory in MiB."""
+    """Return wall seconds, CPU seconds, and the process's peak memory in MiB."""
     call = [
         sys.executable,
         __file__,
@@ -83,7 +83,7 @@ def main() -> None:
     if arguments.data is None:
         parser.error("name the folder of sites, or set SMG_TEST_DATA")
     if arguments.way:
-        for module in ("nibabel", "skimage.transform", "torch", "safetensors.numpy", "smg.prepare.site"):
+        for module in ("nibabel", "skimage.transform", "torch", "safetensors.numpy", "smg.prepare.prepared_site"):
             importlib.import_module(module)  # no part of the work, on either side
         wall, cpu = time.perf_counter(), time.process_time()
         {"ours": ours, "plain": plain}[arguments.way](

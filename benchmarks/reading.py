@@ -21,7 +21,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from smg.sites import here, readers
+from smg.sites import in_process, readers
 from smg.sites.volume import Volume, write_volume
 
 LIMIT = 2 << 30
@@ -64,7 +64,7 @@ def main() -> None:
             apart: list[float] = []
             inside: list[float] = []
             for path in paths:
-                pairs = [(seconds(here.read_voxels, path), seconds(readers.read_voxels, path))
+                pairs = [(seconds(in_process.read_voxels, path), seconds(readers.read_voxels, path))
                          for _ in range(arguments.repeats)]  # fmt: skip
                 inside.append(statistics.median(one for one, _ in pairs))
                 apart.append(statistics.median(other for _, other in pairs))

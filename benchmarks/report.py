@@ -22,7 +22,7 @@ from tests.report.benches import CHARACTER, TWO_STREAMS, make_bench
 
 
 def timed_figures() -> list[float]:
-    """From here on, the seconds of every figure."""
+    """Time every figure from here on, and return the list of their seconds."""
     seconds: list[float] = []
     draw = Figures.compose
 

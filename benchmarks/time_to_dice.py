@@ -74,11 +74,11 @@ def follow(prepare: Callable[[], tuple[Step, Predict]], validation: Sequence[Sub
 
 
 def ours(train: Sequence[Subject], site: Site, seed: int, compile: bool = False) -> tuple[Step, Predict]:
-    from smg.evaluation.predict import predict_mask
+    from smg.evaluation.whole_scan import predict_mask
     from smg.learner.config import LearnerConfig
     from smg.learner.round import Training
     from smg.networks import build_network
-    from smg.prepare.site import prepare_site
+    from smg.prepare.prepared_site import prepare_site
 
     config = LearnerConfig.model_validate(
         {"method": "finetune", "batch": BATCH, "seed": seed, "iterations": 10**6, "preparation": {"size": SIDE},

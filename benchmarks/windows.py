@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from smg.evaluation.predict import WINDOWS_AT_ONCE, class_scores
+from smg.evaluation.whole_scan import WINDOWS_AT_ONCE, class_scores
 from smg.gradients.oracle import Oracle
 from smg.networks import NetworkConfig, build_network
 from smg.networks.features import undisturbed
@@ -27,7 +27,7 @@ from smg.prepare.augment import Augmentation
 from smg.prepare.batches import Iteration
 from smg.prepare.cache import Prepared
 from smg.prepare.grid import Grid
-from smg.prepare.options import Preparation
+from smg.prepare.prepare_options import Preparation
 from smg.prepare.slices import Slices, passes
 from smg.sites.site import Subject
 
