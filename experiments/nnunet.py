@@ -6,9 +6,10 @@
 nnU-Net's 2d configuration plans, preprocesses, augments, trains and predicts by its own code and defaults, on the
 training parts of all learned sites pooled: what a user would do who may keep every scan. Three things are ours.
 
-- The budget. Training ends when it has used the processor time that the rounds of our stream took, and nnU-Net's
-  polynomial schedule falls to zero over that time instead of over 1000 epochs. Its augmentation counts, as ours does.
-  Neither side's planning, preprocessing and evaluation count.
+- The budget. Training ends when it has used the processor time that the iterations of our stream take on this machine
+  (a few steps of a later round are timed; the first round, without replay, would be shorter), and nnU-Net's polynomial
+  schedule falls to zero over that time instead of over 1000 epochs. Its augmentation counts, as ours does. Neither
+  side's planning, preprocessing and evaluation count.
 - The plan, where nnU-Net's own cannot take 1500 steps in that time: a smaller patch, batch and network, the largest of
   two that can, or the smaller of them. It is printed.
 - The scores. `smg.evaluation` on the scan's own grid, of the same subjects that the run's results.json has after the
@@ -52,6 +53,7 @@ from smg.evaluation.subjects import Evaluated, by_class, mean_of
 from smg.evaluation.whole_scan import keep_largest
 from smg.files import replacing, write_json
 from smg.learner.config import LearnerConfig
+from smg.planning.machine import cost_of
 from smg.report.runs import Run, find_runs
 from smg.sites.layouts import find_sites
 from smg.sites.site import Site, Subject
@@ -63,13 +65,13 @@ SMALLER = tuple({"patch": 128, "batch": 8, "features": features} for features in
 EVERY = 60.0  # seconds of training between two lines of progress
 METRICS = {"dsc": ("DSC %", 100, 1), "asd": ("ASD mm", 1, 2)}  # what its columns say, factor, decimals
 ABOUT = f"""What a user would do who may keep every scan: nnU-Net v2 (2d) on the training parts of all sites of the
-stream pooled, given as much processor time as the rounds of our stream took. Our stream learned the sites one after the
-other and kept two subjects of each. Both are scored on the same test subjects and on the held-out site, by
-`smg.evaluation`. nnU-Net plans, preprocesses, augments, trains and predicts by its own code; it is scored with mirrored
-passes, its default, and without. Where its own plan cannot take {ENOUGH} steps in that time, it is given the largest
-of two smaller ones that can, or the smaller of them. Our time is wall time of one thread on a shared machine, so
-nnU-Net has at least the processor time that ours took. Made by `python -m experiments.nnunet RUN --data DIR --out
-results/nnunet.md`."""
+stream pooled, given as much processor time as the iterations of our stream take on the same machine. Our stream
+learned the sites one after the other and kept two subjects of each. Both are scored on the same test subjects and on
+the held-out site, by `smg.evaluation`. nnU-Net plans, preprocesses, augments, trains and predicts by its own code; it
+is scored with mirrored passes, its default, and without. Where its own plan cannot take {ENOUGH} steps in that time,
+it is given the largest of two smaller ones that can, or the smaller of them. Our time is computed from a few steps of
+a later round, which are longer than those of the first, so nnU-Net has at least our processor time. Made by `python
+-m experiments.nnunet RUN --data DIR --out results/nnunet.md`."""
 Row = dict[str, Any]  # as in results.json: site, subject, classes
 Identity = tuple[str, str]  # site and case
 Scores = dict[str, dict[str, float | None]]  # metric -> measure -> value, if there is one
@@ -79,16 +81,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="the folder of a finished `smg run`")
     parser.add_argument("--data", type=Path, required=True, help="the folder of sites")
-    parser.add_argument("--seconds", type=float, help="processor time of training; default: that of the run's rounds")
+    parser.add_argument("--seconds", type=float, help="processor time of training; default: what the run takes here")
     parser.add_argument("--plan", choices=("own", "small"), help=f"default: own, if it takes {ENOUGH} steps")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads; processor time counts all of them")
     parser.add_argument("--out", type=Path, help="the page to write, or to add this run's table to")
     parser.add_argument("--json", action="store_true", help="print the figures last, as one line")
     options = parser.parse_args()
     run = the_run(options.run)
-    seconds = options.seconds or seconds_trained(run)
     torch.set_num_threads(options.threads)
     keep_freed_memory()  # as our own training does
+    seconds = options.seconds or options.threads * seconds_of_stream(run)
     figures = compare(run, find_sites(options.data), seconds, options.plan)
     print("\n".join(table(figures["scores"])))
     if options.out:
@@ -165,12 +167,10 @@ def the_run(folder: Path) -> Run:
     return runs[0]
 
 
-def seconds_trained(run: Run) -> float:
-    """Return the processor time of the stream's rounds, at most: their wall time by the run's threads."""
-    costs = run.results.costs
-    if costs is None:
-        raise SmgError(f"{run.folder}: its results do not tell the time of its rounds; give --seconds")
-    return sum(costs.seconds[site] for site in run.order) * int(run.results.versions["threads"])
+def seconds_of_stream(run: Run) -> float:
+    """Return the time that the iterations of the stream's rounds take on this machine, by a few timed steps."""
+    config = LearnerConfig.model_validate(run.results.config.tree())
+    return len(run.order) * config.iterations * cost_of(config, max(config.preparation.shape)).seconds
 
 
 def last_rows(run: Run) -> list[Row]:

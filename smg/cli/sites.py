@@ -115,9 +115,9 @@ def make_phantoms(
     zones: bool = False,
 ) -> None:
     """Draw phantom sites, with progress."""
-    from smg.phantom.phantom import PROTOCOLS, SMALL, write_phantom_sites
+    from smg.phantom.phantom import PROTOCOLS, SIX, SMALL, write_phantom_sites
 
-    letters = tuple(letters or PROTOCOLS)
+    letters = tuple(letters or SIX)
     limit = subjects or (SMALL if small else 10**9)
     total = sum(min(limit, PROTOCOLS[letter].subjects) for letter in letters)
     with progress("drawing phantoms", total) as advance:

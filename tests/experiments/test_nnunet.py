@@ -15,12 +15,12 @@ import pytest
 from experiments import nnunet
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
+from smg.planning.machine import Cost
 from smg.report.runs import Run
 from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.learner.streams import tiny_stream, write_sites
-from tests.report.random_runs import changed
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +94,12 @@ def test_a_smaller_plan_is_one_that_a_network_can_be_built_of(planned: dict[str,
     assert json.dumps(planned) == before
 
 
-def test_the_budget_is_the_time_of_the_streams_rounds(run: Run) -> None:
-    costs = run.results.costs
-    assert costs is not None
-    timed = costs.model_copy(update={"seconds": {"A": 2.5, "B": 4.0, "C": 10.0}})  # C is held out
-    two = changed(run, versions={"threads": 2}, costs=timed.model_dump())
-    assert nnunet.seconds_trained(two) == pytest.approx(2 * 6.5)
-    with pytest.raises(SmgError, match="give --seconds"):
-        nnunet.seconds_trained(Run(run.folder, run.results.model_copy(update={"costs": None})))
+def test_the_budget_is_the_time_of_the_streams_iterations_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = []
+    monkeypatch.setattr(nnunet, "cost_of", lambda config, side: sides.append(side) or Cost(0.5, 1000))
+    config = LearnerConfig.model_validate(run.results.config.tree())
+    assert nnunet.seconds_of_stream(run) == pytest.approx(len(run.order) * config.iterations * 0.5)
+    assert sides == [max(config.preparation.shape)]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from scipy import ndimage
 
 from smg.errors import SmgError
-from smg.phantom.phantom import PROTOCOLS, draw, write_phantom_sites
+from smg.phantom.phantom import PROTOCOLS, SIX, draw, write_phantom_sites
 from smg.randomness import numpy_generator
 from smg.sites.check import check_sites
 from smg.sites.labels import Labels
@@ -22,7 +23,7 @@ from smg.sites.volume import Volume, read_volume
 
 @cache
 def subject(letter: str, number: int, seed: int = 0) -> tuple[Volume, ...]:
-    return draw(PROTOCOLS[letter], numpy_generator("phantom", seed, "ABCDEF".index(letter), number))
+    return draw(PROTOCOLS[letter], numpy_generator("phantom", seed, "ABCDEFG".index(letter), number))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_a_folder_of_the_users_is_not_written_into(tmp_path: Path) -> None:
 
 
 def test_the_sites_have_the_papers_numbers_of_subjects() -> None:
-    assert {letter: p.subjects for letter, p in PROTOCOLS.items()} == {
+    assert {letter: PROTOCOLS[letter].subjects for letter in SIX} == {
         "A": 30, "B": 30, "C": 19, "D": 13, "E": 12, "F": 12,
     }  # fmt: skip
 
@@ -135,6 +136,17 @@ def test_with_zones_every_site_has_two_classes_and_the_same_scans(tmp_path: Path
 def test_an_endorectal_coil_brightens_its_surroundings() -> None:
     mean = {letter: np.mean([glow(letter, number) for number in (0, 1)]) for letter in PROTOCOLS}
     assert min(mean[letter] for letter in "BEF") > max(mean[letter] for letter in "ACD")
+
+
+def test_suppressed_fat_is_dark_and_the_gland_stays() -> None:
+    def drawn(fat: float) -> list[np.ndarray]:
+        return [v.array for v in draw(replace(PROTOCOLS["G"], fat=fat), numpy_generator("phantom", 0, 6, 0))]
+
+    (dark, mask), (bright, same) = drawn(PROTOCOLS["G"].fat), drawn(1.0)
+    np.testing.assert_array_equal(mask, same)
+    gland = mask > 0
+    assert bright[gland].mean() < 1.5 * bright[~gland].mean()
+    assert dark[gland].mean() > 2 * dark[~gland].mean()
 
 
 def test_the_gland_fills_more_of_the_picture_where_the_field_of_view_is_small() -> None:
