@@ -2,14 +2,6 @@
 
 A comparison is a difference of two methods' measures, paired over subjects and seeds, or a change along the sequence.
 What becomes of a claim is decided by the rule in `experiments.decide`.
-
-A few seeds say little about the variance between runs. It is similar in all methods with replay. So where only they are
-compared, their pooled variance counts as PRIOR more degrees of freedom beside the comparison's own n - 1 (as Smyth,
-2004, does for genes). With Y[m, j, k] the j-th measure of method m in seed k, and the residual after method and seed,
-
-    r[m, j, k] = Y - mean over k - mean over m + mean over both      S[j, i] = Σ r[m, j, k] r[m, i, k] / ((M-1)(K-1))
-
-a number  Σ c[m, j] Y[m, j, k]  varies from seed to seed by  Σ over m of  c[m]ᵀ S c[m].
 """
 
 from __future__ import annotations
@@ -21,12 +13,10 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-import numpy as np
-
 from experiments.decide import Found
 from smg.evaluation.measures import MEASURES
 from smg.evaluation.metrics import COMPARED, METRICS
-from smg.report.paired import Values, apart, by_round, interval, mean_of, values_of
+from smg.report.paired import Values, apart, by_round, interval, values_of
 from smg.report.runs import Run
 
 STREAMS = ("A-first", "F-first")  # the paper's two
@@ -192,55 +182,21 @@ def placed(claim: Claim, *streams: str) -> list[Placed]:
     return [(stream, one) for stream in streams if stream in claim.streams for one in claim.comparisons]
 
 
-def find(
-    comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, paper: Paper, also: Sequence[str] = ()
-) -> Found | None:
-    """Return the comparisons' mean over the seeds they share; `also` names methods with replay beyond the paper's."""
-    seeds, numbers, noise = by_seeds(comparisons, runs, metric, also)
+def find(comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, paper: Paper) -> Found | None:
+    """Return the comparisons' mean over the seeds they share, and the paper's value for it."""
+    seeds, numbers = by_seeds(comparisons, runs, metric)
     if not seeds:
         return None
-    one = interval(numbers, METRICS[metric].scale, noise, [stream for stream, _ in comparisons])
+    one = interval(numbers, METRICS[metric].scale, [stream for stream, _ in comparisons])
     papers = [c.papers(paper, stream, metric) for stream, c in comparisons]
     known = [value for value in papers if value is not None]
     theirs = sum(known) / len(known) if len(known) == len(papers) else None
     return Found(one, theirs, len(seeds), metric) if one else None
 
 
-def by_seeds(
-    comparisons: Sequence[Placed], runs: Sequence[Run], metric: str, also: Sequence[str] = ()
-) -> tuple[list[int], list[list[Values]], float | None]:
-    """Return the seeds that the comparisons share, the values of each, and the common noise if it is known."""
+def by_seeds(comparisons: Sequence[Placed], runs: Sequence[Run], metric: str) -> tuple[list[int], list[list[Values]]]:
+    """Return the seeds that the comparisons share, and for each seed the values of every comparison."""
     here = {stream: [run for run in runs if stream_of(run) == stream] for stream in STREAMS}
     found = [one.by_seed(here[stream], metric) for stream, one in comparisons]
     seeds = sorted(set.intersection(*(set(values) for values in found))) if found else []
-    noise = common_noise(comparisons, here, metric, (*REPLAY, *also)) if len(seeds) > 1 else None
-    return seeds, [[values[seed] for values in found] for seed in seeds], noise
-
-
-def common_noise(
-    comparisons: Sequence[Placed], here: dict[str, list[Run]], metric: str, methods: Sequence[str] = REPLAY
-) -> float | None:
-    """Return Σ over m of c[m]ᵀ S c[m], if only methods with replay are compared and all of them have run."""
-    if any(name not in methods for _, one in comparisons for name in (one.method, one.rival)):
-        return None
-    levels = {(stream, one.level.name): one.level for stream, one in comparisons}
-    place = {key: j for j, key in enumerate(levels)}
-    c = np.zeros((len(methods), len(levels)))
-    for stream, one in comparisons:
-        j, share = place[stream, one.level.name], one.sign(metric) / len(comparisons)
-        c[methods.index(one.method), j] += share
-        c[methods.index(str(one.rival)), j] -= share
-    runs = {(stream, run.name, run.seed): run for stream in here for run in here[stream]}
-    seeds = [k for k in sorted({k for _, _, k in runs}) if all((s, m, k) in runs for s, _ in levels for m in methods)]
-    y = np.array(
-        [
-            [[mean_of(level.values(runs[s, m, k], metric)) for k in seeds] for (s, _), level in levels.items()]
-            for m in methods
-        ]
-    )  # [M, J, K]
-    y = y[:, :, np.isfinite(y).all(axis=(0, 1))]
-    if y.shape[2] < 2:
-        return None
-    r = y - y.mean(2, keepdims=True) - y.mean(0, keepdims=True) + y.mean((0, 2), keepdims=True)
-    s = np.einsum("mjk,mik->ji", r, r) / ((y.shape[0] - 1) * (y.shape[2] - 1))
-    return float(np.einsum("mj,ji,mi->", c, s, c))
+    return seeds, [[values[seed] for values in found] for seed in seeds]

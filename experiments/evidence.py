@@ -167,7 +167,7 @@ def pages(results: Path) -> dict[Path, str]:
         "short": in_short(results, runs, paper),
         "figure": f"![differences to {BASELINE}]({FIGURE})" if results.parent / FIGURE in made else "",
         "claims": under(CLAIMS, both_metrics(runs, paper) if runs else ""),
-        "power": under(POWER, wrapped(power.in_short(pilot)) if pilot else ""),
+        "power": under(POWER.format(power.pilot_seeds(pilot)), wrapped(power.in_short(pilot))) if pilot else "",
         "regime": under(REGIME, regime.table(runs) if runs else ""),
         "aims": under(AIMS, aims.table(results)),
         RECOMMENDED: beside_the_paper(recommended, {}),
@@ -185,7 +185,7 @@ CLAIMS = (
     "`implied` is what the paper's table shows rather than its text. Every comparison is in "
     "`results/prostate/claims.md`, the table of all methods in `results/prostate/README.md`."
 )
-POWER = "**How many seeds.** From the first four seeds:"
+POWER = "**How many seeds.** From a pilot of {} seeds:"
 REGIME = "**What it costs, and how far it is from the paper.** The scans are stored as 192 x 192 pixels of 8 bit."
 AIMS = "The aims, with their intervals: reached if the interval lies above the margin, missed if below it."
 EXPLANATIONS = (
@@ -208,7 +208,8 @@ def in_short(results: Path, runs: Sequence[Run], paper: Paper) -> str:
     if not runs:
         return f"This comparison has not been run yet: `smg bench {MAIN} --data DIR --threads 1`."
     planned, seeds = len(planned_in(results / MAIN)), sorted({run.seed for run in runs})
-    made = f"{'All' if len(runs) == planned else f'{len(runs)} of the'} {planned} runs are in, with {len(seeds)} seeds."
+    text = ", ".join(map(str, seeds))
+    made = f"{'All' if len(runs) == planned else f'{len(runs)} of the'} {planned} runs are in, of seeds {text}."
     leads = [claims.find([(s, claims.Comparison("sga+c", claims.measure(name), BASELINE)) for s in claims.STREAMS],
                          runs, "dsc", {}) for name in ("BM", "FM")]  # fmt: skip
     said = [f"{one.text()} points of {name}" for name, one in zip(("BM", "FM"), leads, strict=True)

@@ -2,8 +2,7 @@
 
 If the thing were the reason, the lead would change with it. So beside the lead stands its change: the lead with the
 thing changed minus the lead as it is, paired over subjects and seeds, over both streams. Intervals are those of
-`smg.report.paired`. Few seeds of a variant know their own variance poorly, so the variance between the main bench's
-runs with replay counts beside it, as in `experiments.claims`. With one seed an interval covers other patients alone.
+`smg.report.paired`. With one seed an interval covers other patients alone.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.claims import REPLAY, STREAMS, Comparison, common_noise, measure, stream_of
+from experiments.claims import STREAMS, Comparison, measure, stream_of
 from experiments.decide import Found
 from smg.evaluation.metrics import METRICS
 from smg.report.paired import Values, apart, interval
@@ -53,7 +52,7 @@ def leads(results: Path) -> str:
     heads = [*(f"lead, {name}" for name in MEASURES), *(f"its change, {name}" for name in MEASURES)]
     lines = ["| changed | seeds | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
     base = [_lead(main, main, "sga+c", "jm", name) for name in MEASURES]
-    lines.append(_line("nothing", [_found(lead, main, name, 1) for lead, name in zip(base, MEASURES, strict=True)]))
+    lines.append(_line("nothing", [_found(lead) for lead in base]))
     for one in EXPLANATIONS:
         rivals, rival = (here, one.theirs) if one.theirs else (main, "jm")
         cells: list[Found | None] = []
@@ -61,8 +60,8 @@ def leads(results: Path) -> str:
         for name, before in zip(MEASURES, base, strict=True):
             lead = _lead(here, rivals, one.ours, rival, name)
             shared = {seed: _minus(lead[seed], before[seed]) for seed in lead.keys() & before.keys()}
-            cells.append(_found(lead, main, name, 1))
-            changes.append(_found(shared, main, name, 2 if one.theirs else 1))  # of four runs, or of two
+            cells.append(_found(lead))
+            changes.append(_found(shared))
         if any(cells):
             lines.append(_line(one.change, [*cells, *changes]))
     return "\n".join(lines)
@@ -84,15 +83,9 @@ def _minus(lead: list[Values], before: list[Values]) -> list[Values]:
     return [apart(*pair) for pair in zip(lead, before, strict=True)]
 
 
-def _found(lead: Lead, main: Sequence[Run], name: str, pairs: int) -> Found | None:
-    """Return the mean over seeds with its interval; `pairs` of runs are subtracted from each other."""
-    of_stream = {stream: [run for run in main if stream_of(run) == stream] for stream in STREAMS}
-    complete = all(method in {run.name for run in main} for method in REPLAY)
-    pair = [(stream, Comparison("sga+c", measure(name), "jm")) for stream in STREAMS]
-    noise = common_noise(pair, of_stream, "dsc") if complete else None
-    numbers = [lead[seed] for seed in sorted(lead)]
-    known = None if noise is None else pairs * noise
-    one = interval(numbers, METRICS["dsc"].scale, known, STREAMS)
+def _found(lead: Lead) -> Found | None:
+    """Return the mean over seeds with its interval."""
+    one = interval([lead[seed] for seed in sorted(lead)], METRICS["dsc"].scale, STREAMS)
     return Found(one, None, len(lead)) if one else None
 
 

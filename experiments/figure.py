@@ -14,7 +14,6 @@ from smg.report.runs import Run
 
 BASELINE = "jm"
 MEASURES = {"BM": "on the learned sites (BM)", "FM": "on the held-out site (FM)"}
-ALSO = ("a-gem", "der++")  # methods with replay beyond the paper's
 LOW, HIGH = -10.0, 4.0  # points of DSC
 LEFT, PANEL, GAP, ROW, TOP = 104, 300, 36, 30, 64
 STYLE = """text{font:13px system-ui,sans-serif;fill:#24292f}.small{font-size:12px}.head{font-weight:600}
@@ -27,9 +26,8 @@ STYLE = """text{font:13px system-ui,sans-serif;fill:#24292f}.small{font-size:12p
 def differences(runs: Sequence[Run], measures: Sequence[str] = tuple(MEASURES)) -> dict[tuple[str, str, str], Found]:
     """Return (method, measure, stream) -> the difference to joint minimisation, for every method with a common seed."""
     names = [name for name in dict.fromkeys(run.name for run in runs) if name != BASELINE]
-    also = tuple(name for name in ALSO if name in names)
     found = {
-        (name, which, stream): find([(stream, Comparison(name, measure(which), BASELINE))], runs, "dsc", {}, also)
+        (name, which, stream): find([(stream, Comparison(name, measure(which), BASELINE))], runs, "dsc", {})
         for name in names
         for which in measures
         for stream in STREAMS

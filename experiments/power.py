@@ -9,10 +9,9 @@ tested by several seeds have in common (smg.report.paired), n seeds have the sta
 
     e(n) = √(s² / n + c)
 
-and find a true difference by the rule of `experiments.decide`. Between methods with replay s² is moderated as in
-`experiments.claims`. A pilot in which each seed tests other patients cannot know c. More seeds than there are folds
-test patients again, so where patients differ much a number beyond the folds is too small; what was detectable in the
-end is computed from all runs, and stands beside each undecided claim.
+and find a true difference by the rule of `experiments.decide`. A pilot in which each seed tests other patients cannot
+know c. More seeds than there are folds test patients again, so where patients differ much a number beyond the folds
+is too small; what was detectable in the end is computed from all runs, and stands beside each undecided claim.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from experiments.decide import MINIMAL, POWER, noncentrality, power_of
 from experiments.mistakes import in_one_line
 from smg.errors import SmgError
 from smg.files import replacing
-from smg.report.paired import PRIOR, combined, mean_of, moderated, patients_part
+from smg.report.paired import combined, mean_of, patients_part
 from smg.report.runs import Run, find_runs
 
 PILOT = 4  # seeds
@@ -76,11 +75,10 @@ class Spread:
     variance: float
     common: float = 0.0
     patients: float = 1.0  # degrees of freedom of `common`
-    borrowed: int = 0  # degrees of freedom beside the seeds' own
 
     def after(self, seeds: int) -> tuple[float, float]:
         """Return the standard error of the mean over so many seeds, and its degrees of freedom."""
-        own = (self.variance / seeds, float(seeds - 1 + self.borrowed))
+        own = (self.variance / seeds, float(seeds - 1))
         variance, freedom = combined(own, (self.common, self.patients))
         return math.sqrt(variance), freedom
 
@@ -147,16 +145,14 @@ def spread_of(
 ) -> tuple[Spread, int] | None:
     """Return how the difference of two methods varies, and the number of seeds; None with fewer than two."""
     pairs = [(stream, Comparison(method, measure(which), reference)) for stream in streams]
-    also = tuple(name for name in ALSO if name in {run.name for run in runs})
-    seeds, numbers, noise = by_seeds(pairs, runs, "dsc", also)
+    seeds, numbers = by_seeds(pairs, runs, "dsc")
     if len(seeds) < 2:
         return None
     means = [sum(map(mean_of, of)) / len(of) for of in numbers]
     centre = sum(means) / len(means)
-    own = sum((mean - centre) ** 2 for mean in means) / (len(means) - 1)
-    _, variance = moderated(len(means) - 1, own, noise)
+    variance = sum((mean - centre) ** 2 for mean in means) / (len(means) - 1)
     common, patients = patients_part(numbers)
-    return Spread(1e4 * variance, 1e4 * common, patients, PRIOR if noise is not None else 0), len(seeds)
+    return Spread(1e4 * variance, 1e4 * common, patients), len(seeds)
 
 
 def seeds_needed(spread: Spread, difference: float, power: float) -> int | None:
@@ -170,13 +166,13 @@ def seeds_needed(spread: Spread, difference: float, power: float) -> int | None:
 
 def page(figures: Sequence[Figure], difference: float = MINIMAL["dsc"], power: float = POWER) -> str:
     """Return the page: for each reference a table of seeds needed, and what the pilot can detect."""
-    pilot = max(figure.pilot for figure in figures)
+    seeds = pilot_seeds(figures)
     heads = list(product(MEASURES, (*STREAMS, BOTH)))
     parts = [
         f"# Seeds that tell {difference:g} points of DSC\n\n"
-        f"From a pilot of {pilot} seeds: the seeds with which a true difference of {difference:g} points between two "
+        f"From a pilot of {seeds} seeds: the seeds with which a true difference of {difference:g} points between two "
         f"methods is found with a probability of {100 * power:.0f} %, the standard deviation of the difference between "
-        f"seeds in points, and after the arrow what {pilot} seeds detect. `python -m experiments.power BENCH` makes "
+        f"seeds in points, and after the arrow what these seeds detect. `python -m experiments.power BENCH` makes "
         "this page and says how.",
         in_short(figures, difference),
     ]
@@ -189,6 +185,12 @@ def page(figures: Sequence[Figure], difference: float = MINIMAL["dsc"], power: f
             lines.append(f"| {method} | {' | '.join(cells)} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def pilot_seeds(figures: Sequence[Figure]) -> str:
+    """Return the number of seeds that the pairs of methods share, from the fewest to the most."""
+    counts = sorted({figure.pilot for figure in figures})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 def in_short(figures: Sequence[Figure], difference: float = MINIMAL["dsc"]) -> str:

@@ -40,6 +40,6 @@ def cost(runs: Sequence[Run]) -> str:
         name: [sum(run.results.costs.seconds.values()) / 60 for run in runs if run.name == name and run.results.costs]
         for name in SHOWN
     }
-    said = [f"{statistics.median(of):.0f} minutes of {name}" for name, of in minutes.items() if of]
+    said = [f"{statistics.median(of):.1f} minutes of {name}" for name, of in minutes.items() if of]
     threads = runs[0].results.versions.get("threads")
     return f"{', '.join(said) or 'not timed'}, {threads} thread{'s' * (threads != 1)} of a shared CPU (median)"

@@ -45,7 +45,6 @@ from smg.report.table import columns, markdown_head, markdown_row
 Values = dict[str, dict[str, float]]  # site -> subject -> the value that a measure averages
 LEVEL = 0.05  # 1 - the interval's probability
 FEW = 4  # seeds below which streams may balance each other by chance
-PRIOR = 4  # degrees of freedom given to a variance that is known from other runs
 
 
 class Estimate(NamedTuple):
@@ -134,13 +133,10 @@ def by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
     return table
 
 
-def interval(
-    seeds: Sequence[Sequence[Values]], scale: float = 1.0, noise: float | None = None, streams: Sequence[str] = ()
-) -> Estimate | None:
+def interval(seeds: Sequence[Sequence[Values]], scale: float = 1.0, streams: Sequence[str] = ()) -> Estimate | None:
     """Return the mean over seeds with its 95 % interval; None where no subject has a value.
 
     seeds: for each seed its numbers, each given by the values of its sites and subjects.
-    noise: variance of a seed's mean from seed to seed, where it is known from more runs than these.
     streams: the stream of each number of a seed, where they belong to several.
     """
     there = [[values for values in numbers if any(values.values())] for numbers in seeds]
@@ -151,9 +147,9 @@ def interval(
     among_patients, freedom = patients_part(there)
     ways = [(among_patients, freedom)]
     if (count := len(means)) > 1:
-        ways = [moderated(count - 1, float(means.var(ddof=1)), noise)]
+        ways = [(count - 1.0, float(means.var(ddof=1)))]
         if count < FEW and len(set(streams)) > 1 and all(len(numbers) == len(streams) for numbers in there):
-            ways.append(moderated(*_independent_streams(there, streams), noise))
+            ways.append(_independent_streams(there, streams))
         ways = [combined((v / count, f), (among_patients, freedom)) for f, v in ways]
     widths = [(student.ppf(1 - LEVEL / 2, f) * np.sqrt(v), np.sqrt(v), f) for v, f in ways]
     width, error, freedom = max(widths)
@@ -190,13 +186,6 @@ def combined(*parts: tuple[float, float]) -> tuple[float, float]:
     """Return the sum of independent (variance, degrees of freedom) with Satterthwaite's degrees of freedom."""
     total = sum(variance for variance, _ in parts)
     return total, total**2 / sum(v**2 / f for v, f in parts) if total else parts[0][1]
-
-
-def moderated(freedom: float, variance: float, noise: float | None) -> tuple[float, float]:
-    """Return degrees of freedom and variance, pooled with a variance known from other runs."""
-    if noise is None:
-        return freedom, variance
-    return freedom + PRIOR, (freedom * variance + PRIOR * noise) / (freedom + PRIOR)
 
 
 def _independent_streams(there: Sequence[Sequence[Values]], streams: Sequence[str]) -> tuple[float, float]:

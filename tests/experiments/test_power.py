@@ -70,13 +70,9 @@ def test_the_spread_is_of_differences_paired_by_seed() -> None:
     assert spread_of([r for r in runs if r.seed == 0], "finetune", "jm", ("A-first",), "BM") is None
 
 
-def test_methods_with_replay_share_what_is_known_of_their_noise() -> None:
-    runs = pilot((*REPLAY, "finetune"), 4)
-    (known, _), (alone, _) = (
-        spread_of(runs, name, "jm", STREAMS, "BM") or pytest.fail(name) for name in ("gem", "finetune")
-    )
-    assert known.borrowed == 4
-    assert alone.borrowed == 0
+def test_where_nothing_varies_two_seeds_find_any_difference() -> None:
+    assert seeds_needed(Spread(0.0), 1.5, 0.8) == 2
+    assert seeds_needed(Spread(0.0), 0.0, 0.8) is None
 
 
 def test_the_page_has_every_pair_on_each_stream_and_on_both() -> None:
@@ -87,6 +83,8 @@ def test_the_page_has_every_pair_on_each_stream_and_on_both() -> None:
     text = page(figures)
     assert text.count("\n| finetune | ") == 2
     assert "From a pilot of 4 seeds" in text
+    fewer = [r for r in runs if r.seed < 2 or r.name != "gem"]
+    assert "From a pilot of 2 to 4 seeds" in page(needed(fewer))
     with pytest.raises(SmgError, match="no run of ewc"):
         needed(runs, references=["ewc"])
     with pytest.raises(SmgError, match="run more seeds"):
