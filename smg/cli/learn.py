@@ -137,8 +137,9 @@ def learn(
 ) -> None:
     """Learn a site: the first one creates the model, each further one adds a round. The same command resumes it.
 
-    A new model's settings are planned from its first site and this machine (`smg plan`), unless --config or --set gives
-    the input, the network or the number of iterations. `--config paper` has the paper's settings. With --from no plan
+    A new model's settings are planned from its first site and this machine (`smg plan`), unless --config is given or
+    --set gives the input, the network or the optimiser. A plan keeps --iterations and every other setting given, and
+    does not look at the subjects that will be tested on. `--config paper` has the paper's settings. With --from no plan
     is made: a file's weights need the network they were made for, set by --config or --set.
 
     Example: `smg learn model data/RUNMC --minutes 30`

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from smg.errors import SmgError
 from smg.report.text import print_line
 
 if TYPE_CHECKING:
+    from smg.learner.config import LearnerConfig
     from smg.learner.learner import Learner
     from smg.prepare.prepared_site import PreparedSite
     from smg.sites.site import Site
@@ -75,10 +77,10 @@ def learner_for(
     if model.exists() and not (model.is_dir() and Store(model).abandoned):
         raise SmgError(f"{model}: exists and is not a model; give a new folder")
     new = new_model(model) if encrypt else None
-    configuration(*given)  # a mistake in the settings is reported before the scans are looked at
+    checked = configuration(*given)  # a mistake in the settings is reported before the scans are looked at
     plan = None
     if minutes is not None and not _says_what_to_train(given):
-        plan = planned([site], minutes, leave_out, laid(*given))
+        plan = planned([site], minutes, leave_out, laid(*given), partial(_not_tested_on, split, checked))
         print_line("\n".join(plan.in_short()))
         given = [plan.tree(), *given]
     config = configuration(*([origin.settings] if origin else []), *given).with_channels(site.channels)
@@ -104,6 +106,15 @@ def start_model(model: Path, given: list[dict[str, Any]], start: str, new: NewMo
     Learner.create(model, config, origin, encrypt=new)
     print_line(f"{model}: round 0, from {described(origin.about)}")
     print_line(f"`smg predict {model} SCAN... --out DIR` predicts with it; `smg learn {model} SITE` teaches it a site")
+
+
+def _not_tested_on(split: Split | None, config: LearnerConfig, site: Site) -> set[str]:
+    """Return the cases for training and validation, by the split given or as the first round will draw it."""
+    from smg.sites.split import fold_site, split_site
+
+    if split is None:
+        split = fold_site(site, config.seed, config.folds) if config.folds else split_site(site, config.seed)
+    return {*split["train"], *split["validation"]}
 
 
 def _says_what_to_train(given: list[dict[str, Any]]) -> bool:

@@ -13,6 +13,7 @@ from smg.cli.terminal import detail, progress
 from smg.errors import SmgError
 
 if TYPE_CHECKING:
+    from smg.planning.facts import CasesOf
     from smg.planning.plan import Made
     from smg.sites.site import Site
 
@@ -29,8 +30,9 @@ def plan(
 ) -> None:
     """Choose settings from the scans and from this machine, and write them with a reason beside each.
 
-    Looks at every scan (pixels, fields of view, where the foreground lies), times real steps of candidate sizes, and
-    takes the largest size that allows enough iterations in the time of a round.
+    Looks at every scan and mask (pixels, fields of view, where the foreground lies), times real steps of candidate
+    sizes, and takes the largest size that allows enough iterations in the time of a round. The plan that `learn` makes
+    for a new model does not look at the subjects that will be tested on.
 
     Example: `smg plan data/RUNMC --minutes 30 --out plan.yaml`, then `smg learn model data/RUNMC --config plan.yaml`
     """
@@ -55,8 +57,13 @@ def plan(
     print(f"The plan: {out}. Next: smg learn MODEL {data[0]} --config {out}", file=sys.stderr)
 
 
-def planned(sites: list[Site], minutes: float, leave_out: bool, given: dict[str, Any]) -> Made:
-    """Return a plan from the scans and the machine; settings in `given` are kept as they are."""
+def planned(
+    sites: list[Site], minutes: float, leave_out: bool, given: dict[str, Any], cases_of: CasesOf | None = None
+) -> Made:
+    """Return a plan from the scans and the machine; settings in `given` are kept as they are.
+
+    `cases_of` returns the cases of a site that the plan may look at. Default: all of them.
+    """
     from smg.learner.config_layers import laid
     from smg.planning.facts import look_at
     from smg.planning.plan import make_plan
@@ -64,5 +71,5 @@ def planned(sites: list[Site], minutes: float, leave_out: bool, given: dict[str,
 
     labels = Labels.model_validate((laid(given).get("preparation") or {}).get("labels") or {})
     with progress("preparing a plan", sum(len(site.subjects) for site in sites)) as advance:
-        facts = look_at(sites, labels, leave_out, advance)
+        facts = look_at(sites, labels, leave_out, advance, cases_of)
     return make_plan(facts, minutes, detail, given)

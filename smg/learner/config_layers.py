@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from difflib import get_close_matches
 from pathlib import Path
@@ -78,6 +79,15 @@ class _Dumper(yaml.SafeDumper):
     """Quote a string that `_Loader` would read as a number."""
 
 
+class _LineDumper(_Dumper):
+    """Write a string with line breaks in one line."""
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        """Return a string's node, quoted with escapes if it has line breaks."""
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style='"' if "\n" in text else None)
+
+
+_LineDumper.add_representer(str, _LineDumper.represent_text)
 _BARE = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 for _kind in (_Loader, _Dumper):
     _kind.add_implicit_resolver("tag:yaml.org,2002:float", _BARE, list("-+.0123456789"))
@@ -94,6 +104,12 @@ def from_yaml(text: str) -> Any:
 def to_yaml(tree: Tree) -> str:
     """Return a YAML text from which `from_yaml` restores the value."""
     return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
+
+
+def to_yaml_line(value: Any) -> str:
+    """Return a value as one line of YAML, to stand behind a key, from which `from_yaml` restores it."""
+    text = yaml.dump([value], Dumper=_LineDumper, sort_keys=False, default_flow_style=True, width=math.inf)
+    return text.strip()[1:-1]  # without the list's brackets; a value alone would be dumped with an end mark
 
 
 def from_words(words: list[str]) -> Tree:

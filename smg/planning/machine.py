@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,8 @@ def cost_of(config: LearnerConfig, side: int) -> Cost:
     with torch.random.fork_rng(devices=[]):
         network = build_network(config.network).to(device_of_choice())
         site = [_made_up(config, side, number) for number in range(2)]
-        training = Training(network, config, number=2, site="", train=site, validation=[], replay=[site])
+        replayed = [_with_outputs(one, config) for one in site] if config.recipe().method.stores_outputs else site
+        training = Training(network, config, number=2, site="", train=site, validation=[], replay=[replayed])
         seconds = []
         for iteration in range(STEPS + 1):
             before = time.perf_counter()
@@ -62,3 +63,9 @@ def _made_up(config: LearnerConfig, side: int, number: int) -> Prepared:
     grid = Grid((4, side, side), np.eye(4), side, spacing=1.0)
     about = Subject("", str(number), (Path(),), Path())
     return Prepared(about, torch.from_numpy(images), torch.from_numpy(labels), (True,) * 4, grid, content=str(number))
+
+
+def _with_outputs(subject: Prepared, config: LearnerConfig) -> Prepared:
+    """Return a made-up subject as an exemplar with stored outputs."""
+    slices, rows, columns = subject.labels.shape
+    return replace(subject, outputs=torch.zeros((slices, config.network.classes, rows, columns), dtype=torch.float16))

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
 from smg.learner.config import LearnerConfig
-from smg.learner.config_layers import Tree, configuration, from_yaml, laid
+from smg.learner.config_layers import Tree, configuration, from_yaml, laid, to_yaml_line
 from smg.planning.facts import Facts
+from smg.planning.looks import Look, looks
 from smg.planning.machine import Cost, cost_of, here
 
 MINUTES = 60.0  # a round, by default
-# Of the field around what is needed, by the number of sites looked at: the next patient's organ is larger, or lies
-# further out. Of the real prostate sites one alone needs 67 to 100 mm, all five 100 mm.
-ROOM = {1: 1.5, 2: 1.35}
-ROOM_OF_SEVERAL = 1.2
-CENTRAL = 0.8  # of the view, at most, where foreground counts as central
-CONTEXT = 1.5  # of a window's side, at least, over the organ's
 ENOUGH = 2000  # iterations that a larger candidate must still make: chosen by hand, as the next two
 PLENTY = 6000  # no round has more
 FEWEST = 200  # no round has fewer, whatever the minutes
 LONG = 1000  # iterations from which on augmentation is strong: the rounds of prostate-recommended have as many
-# (pixels of the window's side, width of the network), from cheap to dear.
-CANDIDATES = (
-    (64, 8), (96, 8), (96, 16), (128, 16), (160, 16), (192, 16), (192, 32), (256, 32), (320, 32), (384, 32),
-)  # fmt: skip
+BATCH = 5  # the paper's
 
 
 @dataclass(frozen=True)
@@ -51,13 +43,7 @@ class Made:
 
     def tree(self) -> Tree:
         """Return the settings as a configuration's layer."""
-        whole: Tree = {}
-        for setting in self.settings:
-            inner: Any = setting.value
-            for part in reversed(setting.key.split(".")):
-                inner = {part: inner}
-            whole = laid(whole, inner)
-        return whole
+        return _tree(self.settings)
 
     def configuration(self) -> LearnerConfig:
         return configuration(self.tree())
@@ -69,10 +55,11 @@ class Made:
 
     def as_file(self) -> str:
         """Return YAML with the reason beside each line; it names no path and no patient."""
-        count = f"{len(self.facts.subjects)} subjects, {self.facts.slices} slices"
+        count = f"{len(self.facts.subjects)} subjects{self._part}, {self.facts.slices} slices"
         lines = [
-            f"# Made by `smg plan` from {', '.join(self.facts.sites)} ({count})",
+            _one_line(f"# Made by `smg plan` from {', '.join(self.facts.sites)} ({count})"),
             f"# for {self.minutes:g} minutes a round on {self.machine}. The same file gives the same model anywhere.",
+            *(_one_line(f"# Warning: {line}") for line in self.facts.warnings()),
         ]
         section = ""
         for setting in self.settings:
@@ -80,18 +67,19 @@ class Made:
             if above and above[0] != section:
                 lines.append(f"{above[0]}:")
             section = above[0] if above else ""
-            lines.append(f"{'  ' * len(above) + f'{name}: {_yaml(setting.value)}':<34}  # {setting.reason}")
+            line = f"{'  ' * len(above)}{name}: {to_yaml_line(setting.value)}"
+            lines.append(f"{line:<34}  # {_one_line(setting.reason)}")
         return "\n".join(lines) + "\n"
 
     def in_short(self) -> list[str]:
-        """Return the plan in five lines."""
+        """Return the plan in five lines, and a warning for each site that it does not suit."""
         config = self.configuration()
         p, n = config.preparation, config.network
         assert p.spacing is not None
         seen = f"the central {p.field:g} mm" if p.field else "windows"
         million = self.cost.parameters / 1e6
-        return [
-            f"scans:    {len(self.facts.subjects)} of {', '.join(self.facts.sites)}; pixels about "
+        lines = [
+            f"scans:    {len(self.facts.subjects)} of {', '.join(self.facts.sites)}{self._part}; pixels about "
             f"{self.facts.pixel:.2f} mm, foreground within the central {self.facts.needed:.0f} mm",
             f"input:    {seen} at {p.spacing:g} mm, {p.size} x {p.size} pixels",
             f"network:  U-Net of width {n.width}, depth {n.depth} ({million:.2f} M parameters)",
@@ -99,7 +87,14 @@ class Made:
             f"{config.optimiser.rate:g} falling as a {config.optimiser.schedule}",
             f"expect:   {self.expected:.1f} minutes a round on {self.machine}; the first, without replay, is shorter; "
             f"about {self._gigabytes(config):.1f} GB",
+            *(f"warning:  {line}" for line in self.facts.warnings()),
         ]
+        return [_one_line(line) for line in lines]
+
+    @property
+    def _part(self) -> str:
+        """Say which subjects were looked at, if not all."""
+        return " for training and validation" if self.facts.is_part else ""
 
     def _gigabytes(self, config: LearnerConfig) -> float:
         """Estimate the memory of a step: torch itself, and some 40 maps of the window's size for each sample."""
@@ -110,31 +105,66 @@ class Made:
 def make_plan(
     facts: Facts, minutes: float = MINUTES, say: Callable[[str], None] | None = None, given: Tree | None = None
 ) -> Made:
-    """Choose settings for these scans and this machine; `given` settings (method, labels) are taken as they are."""
-    base = laid(recommended(), given or {})
-    untried = laid({"augment": "strong"}, base)  # augmentation counts in the time of a step
-    field = _field(facts)
-    chosen: tuple[list[Setting], Cost] | None = None
-    for size, width in CANDIDATES:
-        scale = _scale(facts, field, size)
-        if scale is None and chosen is not None:
-            break  # finer than the scans are: nothing more to see
-        settings = [*_input(facts, field, size, scale or facts.pixel), *_network(size, width)]
-        trial = Made(tuple(settings), facts, minutes, "", Cost(0, 0)).tree()
-        config = configuration(laid(untried, trial, {"iterations": 1000, "batch": 5})).with_channels(facts.channels)
-        cost = cost_of(config, 2 * size)
+    """Choose settings for these scans and this machine; `given` settings (method, iterations) are taken as they are."""
+    given = given or {}
+    base = laid(recommended(), given)
+    look, cost = _largest_affordable(facts, minutes, base, say)
+    iterations = max(FEWEST, min(PLENTY, int(60 * minutes / cost.seconds))) // 50 * 50
+    iterations = int(base.get("iterations", iterations))
+    chosen = (
+        *_method(base),
+        *_augmentation(facts, iterations),
+        *_input(facts, look),
+        *_network(look),
+        *_training(iterations, cost, base),
+        *_prediction(facts),
+    )
+    return Made(tuple(_as_given(setting, given, base) for setting in chosen), facts, minutes, here(), cost)
+
+
+def _largest_affordable(
+    facts: Facts, minutes: float, base: Tree, say: Callable[[str], None] | None
+) -> tuple[Look, Cost]:
+    """Return the largest candidate that makes enough iterations in the time, or else the first, and its cost."""
+    enough = max(ENOUGH, int(base.get("iterations", 0)))
+    chosen: tuple[Look, Cost] | None = None
+    for look in looks(facts):
+        cost = _cost(facts, look, base)
         if say:
-            say(f"tried {size} x {size}, width {width}: {cost.seconds:.2f} s an iteration")
-        fit = int(60 * minutes / cost.seconds)
-        if chosen is None or fit >= ENOUGH:
-            chosen = settings, cost
-        if fit < ENOUGH:
+            say(f"tried {look.size} x {look.size}, width {look.width}: {cost.seconds:.2f} s an iteration")
+        is_affordable = 60 * minutes / cost.seconds >= enough
+        if chosen is None or is_affordable:
+            chosen = look, cost
+        if not is_affordable:
             break
     assert chosen is not None
-    settings, cost = chosen
-    iterations = max(FEWEST, min(PLENTY, int(60 * minutes / cost.seconds))) // 50 * 50
-    whole = (*_method(base), *_augmentation(base, iterations), *settings, *_training(iterations, cost, base))
-    return Made(whole, facts, minutes, here(), cost)
+    return chosen
+
+
+def _cost(facts: Facts, look: Look, base: Tree) -> Cost:
+    """Return the measured cost of a candidate's step; augmentation counts in it."""
+    untried = laid({"augment": "strong", "batch": BATCH}, base)
+    trial = _tree([*_input(facts, look), *_network(look)])
+    config = configuration(laid(untried, trial, {"iterations": 1000})).with_channels(facts.channels)
+    return cost_of(config, 2 * look.size)
+
+
+def _as_given(setting: Setting, given: Tree, base: Tree) -> Setting:
+    """Return a setting with the value that the user gave, if one was given."""
+    if setting.key not in given or setting.key == "iterations":  # which were given to the plan itself
+        return setting
+    return replace(setting, value=base[setting.key], reason="as given")
+
+
+def _tree(settings: Iterable[Setting]) -> Tree:
+    """Return settings as a configuration's layer."""
+    whole: Tree = {}
+    for setting in settings:
+        inner: Any = setting.value
+        for part in reversed(setting.key.split(".")):
+            inner = {part: inner}
+        whole = laid(whole, inner)
+    return whole
 
 
 def recommended() -> Tree:
@@ -144,37 +174,22 @@ def recommended() -> Tree:
     return {key: value for key, value in method.items() if key not in ("name", "augment")}
 
 
-def _field(facts: Facts) -> float | None:
-    """Return the central field, rounded to 10 mm, or None where foreground lies too far out for one.
-
-    It has room for the next patients as far as the narrowest view has.
-    """
-    if facts.needed > CENTRAL * facts.view:
-        return None
-    roomy = math.ceil(facts.needed * ROOM.get(len(facts.sites), ROOM_OF_SEVERAL) / 10)
-    return 10.0 * max(min(roomy, math.floor(facts.view / 10)), math.ceil(facts.needed / 10))
-
-
-def _scale(facts: Facts, field: float | None, size: int) -> float | None:
-    """Return the spacing of a window of that size, or None where it would be finer than the scans' own pixels."""
-    wanted = field / size if field else max(facts.pixel, CONTEXT * facts.organ / size)
-    if field and wanted < 0.9 * facts.pixel:
-        return None
-    return math.ceil(100 * wanted - 1e-6) / 100
-
-
-def _input(facts: Facts, field: float | None, size: int, spacing: float) -> list[Setting]:
+def _input(facts: Facts, look: Look) -> list[Setting]:
     p = "preparation."
-    why = f"{field:g} mm in {size} pixels; " if field else ""
+    seen = look.field or facts.view
+    is_filled = look.window < 1.1 * seen
+    why = f"{look.field:g} mm in {look.size} pixels; " if look.field and is_filled else ""
+    beyond = "" if is_filled else f"; the {seen:.0f} mm to see have too few pixels to fill it"
     settings = [
-        Setting(p + "spacing", spacing, f"mm; {why}the scans' own pixels are about {facts.pixel:.2f} mm"),
-        Setting(p + "size", size, f"pixels of the window's side: {size * spacing:.0f} mm"),
+        Setting(p + "spacing", look.spacing, f"mm; {why}the scans' own pixels are about {facts.pixel:.2f} mm"),
+        Setting(p + "size", look.size, f"pixels of the window's side: {look.window:.0f} mm{beyond}"),
     ]
-    if field:
-        why = f"mm; all foreground lies in the central {facts.needed:.0f} mm, views are {facts.view:.0f} mm and more"
-        settings.append(Setting(p + "field", field, why))
+    views = f"views are {facts.view:.0f} mm and more"
+    if look.field:
+        why = f"mm; all foreground lies in the central {facts.needed:.0f} mm, {views}"
+        settings.append(Setting(p + "field", look.field, why))
     else:
-        why = f"no field: foreground needs the central {facts.needed:.0f} mm, views are {facts.view:.0f} mm and more"
+        why = f"no field: foreground needs the central {facts.needed:.0f} mm, {views}"
         settings.append(Setting(p + "foreground", 0.5, f"share of windows on foreground; {why}"))
     if facts.outlying:
         why = f"percentiles; {facts.outlying} subjects have a few voxels far brighter than the rest"
@@ -186,11 +201,11 @@ def _input(facts: Facts, field: float | None, size: int, spacing: float) -> list
     return settings
 
 
-def _network(size: int, width: int) -> list[Setting]:
-    depth = max(2, min(5, int(math.log2(size / 6))))
-    smallest = size // 2**depth
+def _network(look: Look) -> list[Setting]:
+    depth = max(2, min(5, int(math.log2(look.size / 6))))
+    smallest = look.size // 2**depth
     return [
-        Setting("network.width", width, "filters of the first level; twice as many after each halving"),
+        Setting("network.width", look.width, "filters of the first level; twice as many after each halving"),
         Setting("network.depth", depth, f"halvings: {smallest} x {smallest} pixels at the bottleneck"),
     ]
 
@@ -202,22 +217,33 @@ def _method(base: Tree) -> list[Setting]:
     return settings
 
 
-def _augmentation(base: Tree, iterations: int) -> list[Setting]:
-    """Return augmentation by the length of a round, and mirrored passes; as given where they are."""
+def _augmentation(facts: Facts, iterations: int) -> list[Setting]:
+    """Return augmentation by the length of a round, and mirrored passes; neither mirrors classes that have a side."""
     if iterations >= LONG:
-        augment = Setting("augment", "strong", "with mirrored passes better than mild on real sites, most at a new one")
+        preset, why = "strong", "with mirrored passes better than mild on real sites, most at a new one"
     else:
-        augment = Setting("augment", "mild", f"strong has been tried in rounds of {LONG} iterations and more")
-    mirror = Setting("mirror", True, "average with the prediction left for right: better, at twice the passes")
-    return [Setting(s.key, base[s.key], "as given") if s.key in base else s for s in (augment, mirror)]
+        preset, why = "mild", f"strong has been tried in rounds of {LONG} iterations and more"
+    sides = facts.on_two_sides
+    if sides is None:
+        mirrored = "average with the prediction left for right: better, at twice the passes"
+        return [Setting("augment", preset, why), Setting("mirror", True, mirrored)]
+    unflipped = {"preset": preset, "flip": {"probability": 0}}
+    ordered = f"{sides.left} lies to the left of {sides.right} in {sides.subjects} of {sides.both} subjects"
+    return [
+        Setting("augment", unflipped, f"no flips left for right, see mirror; {why}"),
+        Setting("mirror", False, f"{ordered}: a mirrored scan would exchange them"),
+    ]
 
 
 def _training(iterations: int, cost: Cost, base: Tree) -> list[Setting]:
     why = f"{iterations * cost.seconds / 60:.1f} minutes at {cost.seconds:.2f} s"
-    why += "; a plan takes no more" if iterations == PLENTY else ""
+    if "iterations" in base:
+        why = f"as given; {why}"
+    elif iterations == PLENTY:
+        why += "; a plan takes no more"
     return [
         Setting("iterations", iterations, why),
-        Setting("batch", 5, "slices of the incoming site, and as many replayed: the paper's"),
+        Setting("batch", BATCH, "slices of the incoming site, and as many replayed: the paper's"),
         Setting("select", base.get("select", "average"), "the mean of the second half's weights closes a round"),
         Setting("validate_every", max(1, iterations // 4), "a curve of four points a round"),
         Setting(
@@ -230,14 +256,15 @@ def _training(iterations: int, cost: Cost, base: Tree) -> list[Setting]:
     ]
 
 
-def _yaml(value: Any) -> str:
-    """Write a value in one line."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_yaml(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_yaml(inner) for inner in value) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return f"{value:g}" if "e" not in f"{value:g}" else f"{value:.1e}"
-    return "null" if value is None else str(value)
+def _prediction(facts: Facts) -> list[Setting]:
+    """Return that all components are kept, where masks have classes of several pieces."""
+    pieces = facts.in_pieces
+    if pieces is None:
+        return []
+    why = f"{pieces.name} has several pieces: its largest holds {100 * pieces.share:.0f} % of it (median)"
+    return [Setting("largest_component", False, why)]
+
+
+def _one_line(text: str) -> str:
+    """Return a text for a comment: names of sites and classes may hold line breaks."""
+    return "".join(c if c.isprintable() else " " for c in text)

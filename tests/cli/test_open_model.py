@@ -1,0 +1,67 @@
+"""A new model without settings: its plan keeps what was given, and is made without the subjects to be tested on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import smg.planning.plan
+from smg.learner.config_layers import from_yaml
+from smg.planning.machine import Cost
+from smg.sites.site import Site
+from smg.sites.split import fold_site, save_splits, split_site
+from smg.sites.volume import Volume, write_volume
+from tests.cli.commands import smg as command
+from tests.conftest import affine, write_site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site.find(write_site(tmp_path / "A", 7))
+
+
+@pytest.fixture
+def _fast_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smg.planning.plan, "cost_of", lambda config, side: Cost(0.01, 1000))
+
+
+def _learn(folder: Path, *words: object) -> tuple[str, dict[str, object]]:
+    """Let a new model learn the site; return what was printed, and the plan."""
+    result = command("learn", "model", "A", "--iterations", "2", *words, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return result.stdout, from_yaml((folder / "model/plan.yaml").read_text())
+
+
+def test_a_planned_model_starts_with_a_method_that_stores_outputs(tmp_path: Path, site: Site) -> None:
+    printed, plan = _learn(tmp_path, "--method", "der++", "--set", "batch=3")
+    assert (plan["method"], plan["iterations"], plan["batch"]) == ("der++", 2, 3)
+    assert "training: der++, 2 iterations of 3 slices" in printed
+    assert "scans:    5 of A for training and validation" in printed
+
+
+@pytest.mark.usefixtures("_fast_machine")
+@pytest.mark.parametrize("way", ["by the seed", "by folds", "given"])
+def test_masks_to_be_tested_on_do_not_change_the_plan(tmp_path: Path, site: Site, way: str) -> None:
+    """A test subject's foreground lies all over the slice, in two pieces: with it there would be no central field."""
+    cases = [subject.case for subject in site.subjects]
+    split, words = {
+        "by the seed": (split_site(site, 3), ["--set", "seed=3"]),
+        "by folds": (fold_site(site, 1, 3), ["--set", "seed=1", "--set", "folds=3"]),
+        "given": (
+            {"train": tuple(cases[2:]), "validation": (), "test": tuple(cases[:2])},
+            ["--split", tmp_path / "split.json"],
+        ),
+    }[way]
+    save_splits(tmp_path / "split.json", {"A": split}, None)
+    mask = np.zeros((6, 20, 24), np.uint8)
+    mask[1:5, :, :11] = mask[1:5, :, 12:] = 1
+    for subject in site.subjects:
+        if subject.case in split["test"]:
+            write_volume(subject.mask, Volume(mask, affine()))
+    _, plan = _learn(tmp_path, *words)
+    preparation = plan["preparation"]
+    assert isinstance(preparation, dict)
+    assert preparation["field"] == 10
+    assert "largest_component" not in plan
