@@ -5,7 +5,7 @@ A scan is recognised by hashes of its content, and a case by its pseudonym, so n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
@@ -79,6 +79,27 @@ def trained_on(history: History, site: Site) -> set[str]:
     return cases
 
 
+def check_trained(history: History, site: Site, split: Split, say: Callable[[str], None] | None) -> None:
+    """Raise an error if a round trained on a case that the split would now validate or test with.
+
+    Rounds whose pseudonyms cannot be resolved here are not compared; a note says so.
+    """
+    tested = {case for part, cases in split.items() if part != "train" for case in cases}
+    for record in history.records_of(site.name):
+        by_key = pseudonyms_of(record.pseudonyms)
+        if by_key is None:
+            if say:
+                say(f"{_unknown(record)}; let SMG_SECRET name a copy of it")
+            continue
+        trained = set(record.parts.train)
+        found = [case for case in sorted(tested) if by_key.subject(record.config.seed, site.name, case) in trained]
+        if found:
+            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            raise SmgError(
+                f"case {found[0]}{more}: was trained on in round {record.round}; keep it in the training part"
+            )
+
+
 KnownScans = dict[Pseudonyms, dict[str, str]]  # key identity -> {hash of a scan: site}
 
 
@@ -100,8 +121,13 @@ def _site_of(scan: Prepared, known: KnownScans) -> str | None:
 def _key_of(record: RoundRecord) -> Pseudonyms:
     by_key = pseudonyms_of(record.pseudonyms)
     if by_key is None:
-        raise SmgError(
-            f"round {record.round}, site {record.site}: the secret of its pseudonyms is not here, so it is "
-            "not known who was trained on; let SMG_SECRET name a copy of it, or evaluate with --part all"
-        )
+        raise SmgError(f"{_unknown(record)}; let SMG_SECRET name a copy of it, or evaluate with --part all")
     return by_key
+
+
+def _unknown(record: RoundRecord) -> str:
+    """Return the problem of a round whose pseudonyms cannot be resolved here."""
+    return (
+        f"round {record.round}, site {record.site}: the secret of its pseudonyms is not here, so it is "
+        "not known who was trained on"
+    )

@@ -45,6 +45,7 @@ from smg.learner.store import Store
 from smg.learner.versions import Versions
 from smg.networks.features import means_of
 from smg.prepare.cache import Prepared
+from smg.prepare.slices import drawable
 from smg.replay.subject_features import foreground_features, subject_moments
 
 Parts = dict[str, list[Prepared]]
@@ -165,10 +166,12 @@ def _looked_through(
 ) -> tuple[dict[str, Tensor], Selection, FamiliarRecord]:
     """Return the packed exemplars and two records: how they were chosen, and the network's features of every site."""
     network, site, config = training.network, training.site, versions.config
-    kept, candidates = versions.replay(), parts["train"]
+    kept, train = versions.replay(), parts["train"]
     previous = {name: subject_moments(network, es, config.preparation) for name, es in kept.items()}
-    moments = subject_moments(network, candidates, config.preparation)
-    features = _features(network, candidates, moments, config)
+    moments = subject_moments(network, train, config.preparation)
+    places = [place for place, p in enumerate(train) if drawable(p, config.preparation)]  # others cannot be replayed
+    candidates = [train[place] for place in places]
+    features = _features(network, candidates, moments[places], config)
     of_kept = [_features(network, kept[name], of, config) for name, of in previous.items()]
     outputs_of = partial(_outputs, network, config)
     nearest = list(elsewhere.nearest(network, normalize(features.double(), dim=1)).values()) if elsewhere else []

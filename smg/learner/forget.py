@@ -86,7 +86,7 @@ def find(history: History, person: Person) -> Traces:
     if not any(one.said for one in rounds) and not cached:
         unknown = any(pseudonyms_of(one.pseudonyms) is None for one in records)
         keys = ", as far as is known without the secret of its pseudonyms (SMG_SECRET)" if unknown else ""
-        raise SmgError(f"{folder}: nothing is kept of this person{keys}; give the case's name, pseudonym or scan")
+        raise SmgError(f"{folder}: nothing is kept of this person{keys}; give the case's name, alias or scan")
     at = [site for site in names if any(_named(record, site, names) for record in records)]
     if len(at) > 1 and not any(_hashes(record, person) for record in records):
         raise SmgError(f"{folder}: a case of this name was learned at {', '.join(at)}; --site says which one is meant")

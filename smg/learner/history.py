@@ -30,7 +30,7 @@ from smg.learner.store import Store, checkpoint_facts
 if TYPE_CHECKING:
     from smg.vault.key import Key
 
-EXEMPLARS, SPECTRA = "exemplars.safetensors", "spectra.safetensors"
+EXEMPLARS, SPECTRA, SENTINELS = "exemplars.safetensors", "spectra.safetensors", "sentinels.safetensors"
 STATE, MERGING = "state.safetensors", "merging.safetensors"
 NOTHING = FileFacts(subjects=0, rows=0, bytes=0, encrypted=False)
 
@@ -189,6 +189,10 @@ class History:
         exemplars = self._facts(number, EXEMPLARS)
         spectra = self._facts(number, SPECTRA) if SPECTRA in self.record(number).files else NOTHING
         return Kept(subjects=exemplars.subjects, spectra=spectra.rows, bytes=exemplars.bytes + spectra.bytes)
+
+    def sentinels(self, number: int) -> FileFacts:
+        """Return the number and size of the sentinels that a round stores."""
+        return self._facts(number, SENTINELS) if SENTINELS in self.record(number).files else NOTHING
 
     def state(self, number: int) -> State:
         """Return the size of the state of a round's method and merging, and a description of the patient data in it."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from smg.learner.history import EXEMPLARS, MERGING, SPECTRA, STATE, History
+from smg.learner.history import EXEMPLARS, MERGING, SENTINELS, SPECTRA, STATE, History
 from smg.learner.records import RoundRecord
 
-SENTINELS, WEIGHTS, RECORD = "sentinels.safetensors", "weights.safetensors", "round.json"
+WEIGHTS, RECORD = "weights.safetensors", "round.json"
 SITE_OR_PERSON, PERSON, SITE = "replay drop, forget", "forget", "replay drop"
 HEADER = 8  # bytes of a safetensors file before its header: one that was emptied holds little more
 

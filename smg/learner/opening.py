@@ -9,13 +9,14 @@ from torch import nn
 
 from smg.errors import SmgError
 from smg.gradients.oracle import GradientSource
-from smg.learner.admission import split_as_before, trained_on, without_known_scans
+from smg.learner.admission import check_trained, split_as_before, trained_on, without_known_scans
 from smg.learner.checkpoints import refuse_others
 from smg.learner.closing import Parts
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Elsewhere, Rows
 from smg.learner.history import History
 from smg.learner.round import Answering, Training
+from smg.learner.round_checks import check_drawable, check_foreground, check_outputs, check_selection
 from smg.learner.spectra import styles_of
 from smg.learner.versions import Versions
 from smg.networks import check_network
@@ -64,8 +65,10 @@ def parts_of_round(
     prepared = versions.prepare(site, config, leave_out, ready=ready)
     prepared = without_known_scans(history, site.name, prepared, leave_out)
     split = split or split_as_before(history, site.keep({p.subject.case for p in prepared}), config)
+    check_trained(history, site, split, say)
     parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
     check_field(parts["train"], config.preparation)
+    check_foreground(site.name, parts["train"], say)
     if say and (line := scale_note(parts["train"], config.preparation)):
         say(f"site {site.name}: {line}")
     return parts
@@ -87,6 +90,7 @@ def make_training(
     history, config = versions.history, versions.config
     if not parts["train"]:
         raise SmgError(f"site {site}: no subject to train with; give more subjects, or another split")
+    check_selection(config, [site] if not parts["validation"] else [])
     recipe = config.recipe()
     known(recipe.policy)  # report a missing file before the round, not after it
     fresh = recipe.method.one_network_a_site
@@ -94,6 +98,8 @@ def make_training(
     memory = None if fresh else versions.memory()
     replay = versions.replay()
     _check_rows(versions, replay)
+    check_drawable(versions.store.folder, recipe.method, config.preparation, replay)
+    check_outputs(history, recipe.method, replay)
     everywhere = _everywhere(history, replay, elsewhere)
     sites = list(everywhere)
     return Training(

@@ -46,6 +46,8 @@ class Costs(Record):
     state_bytes: int
     parameters: int
     seconds: dict[str, float]  # of each round, by its site
+    sentinel_subjects: int | None = None  # not among the replay's; None in results of older versions
+    sentinel_bytes: int | None = None
 
 
 class Results(FileRecord):

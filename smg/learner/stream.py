@@ -18,12 +18,13 @@ from smg.learner.processes import first_process, meet
 from smg.learner.records import RoundRecord
 from smg.learner.results import ResultRow, Results, StreamRecord, read_rows, write_results, write_rows
 from smg.learner.round import OnStep, logged
+from smg.learner.round_checks import check_foreground, check_selection
 from smg.learner.summary import costs_of, means_of_sites, summarise
 from smg.methods import Step
 from smg.prepare.prepared_site import PreparedSite, prepare_site
 from smg.sites.check import doubled
 from smg.sites.site import Site
-from smg.sites.split import Split, fold_site, load_splits, save_splits, split_site
+from smg.sites.split import Split, check_folds, fold_site, load_splits, save_splits, split_site
 
 
 @dataclass
@@ -91,6 +92,7 @@ class Stream:
         self._prepare()
         splits = self.splits or {name: self._split(self.sites[name]) for name in self.rounds}
         self._check_splits(folder / "split.json", splits)
+        self._check_parts(splits)
         if not any(split[self.part] for split in splits.values()):
             raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
         meet()  # before any process of a job creates files that the others look for
@@ -155,6 +157,15 @@ class Stream:
                 part: set(cases) for part, cases in split.items()
             }:
                 raise SmgError(f"{path}: the run was begun with another split of site {site}; give another folder")
+
+    def _check_parts(self, splits: dict[str, Split]) -> None:
+        """Raise an error, before the first round, for parts that a later round could not be learned or tested with."""
+        if self.config.folds and not self.splits and self.part == "test":
+            check_folds([self.sites[name] for name in self.rounds], splits, self.config.folds)
+        check_selection(self.config, [name for name in self.rounds if not splits[name]["validation"]])
+        for name in self.rounds:
+            train = [p for p in self._prepared[name].subjects if p.subject.case in splits[name]["train"]]
+            check_foreground(name, train)
 
     @property
     def _stream(self) -> StreamRecord:

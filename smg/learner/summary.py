@@ -15,6 +15,11 @@ from smg.learner.events import Begin
 from smg.learner.results import Costs, MatrixRecord, Measures, ResultRow, Results, StreamRecord
 from smg.learner.versions import Versions
 
+OF_SENTINELS = {  # formulas of costs that stand in results.json alone, not in a table
+    "sentinel_subjects": "subjects of all learned sites that are kept as sentinels after round T",
+    "sentinel_bytes": "bytes of their slices and masks",
+}
+
 
 def summarise(begin: Begin, config: LearnerConfig, rows: Sequence[ResultRow]) -> Results:
     """Return the results of a run; matrices and measures are of the first class where there are several."""
@@ -27,7 +32,7 @@ def summarise(begin: Begin, config: LearnerConfig, rows: Sequence[ResultRow]) ->
         part=part,
         matrix=means_of_sites(stream, rows, names[0]),
         measures={metric: _measures(stream, part, rows, metric, names[0]) for metric in COMPARED},
-        formulas=FORMULAS,
+        formulas=FORMULAS | OF_SENTINELS,
         classes={name: {metric: _measures(stream, part, rows, metric, name) for metric in COMPARED} for name in names},
         missing={metric: _missing(rows, metric, names[0]) for metric in COMPARED},
         subjects=tuple(rows),
@@ -55,6 +60,7 @@ def costs_of(stream: StreamRecord, versions: Versions, rows: Sequence[ResultRow]
     for metric in COMPARED:
         matrix = _matrix(stream, rows, metric, name)
         alone[metric] = plasticity(matrix, order, {site: matrix[site][site] for site in order if own})
+    sentinels = [history.sentinels(record.round) for record in records[:last]]
     weights = sum(p.numel() for p in versions.network(end.round).parameters())
     return Costs(
         plasticity={metric: _number(value) for metric, value in alone.items()},
@@ -63,6 +69,8 @@ def costs_of(stream: StreamRecord, versions: Versions, rows: Sequence[ResultRow]
         state_bytes=history.state(end.round).bytes,
         parameters=weights * (last if own else 1),
         seconds={record.site: round(record.seconds, 3) for record in records},
+        sentinel_subjects=sum(one.subjects for one in sentinels),
+        sentinel_bytes=sum(one.bytes for one in sentinels),
     )
 
 

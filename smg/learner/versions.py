@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from smg.errors import SmgError, validation_line
 from smg.learner.config import OPENED, LearnerConfig, spelled
 from smg.learner.exemplars import unpack
-from smg.learner.history import MERGING, SPECTRA, STATE, History
+from smg.learner.history import MERGING, SENTINELS, SPECTRA, STATE, History
 from smg.learner.merging import KEY as IMPORTANCE
 from smg.learner.merging import Merging
 from smg.learner.round import device_of_choice
@@ -21,7 +21,7 @@ from smg.prepare.prepare_options import Preparation
 from smg.prepare.prepared_site import PreparedSite, prepared_once
 from smg.sites.site import Site
 
-OPTIMISER, SENTINELS = "optimiser.safetensors", "sentinels.safetensors"
+OPTIMISER = "optimiser.safetensors"
 
 
 class Versions:
@@ -55,7 +55,7 @@ class Versions:
         if config.preparation != own.preparation and not self._other_preparation:
             raise SmgError(
                 f"{folder}: scans were prepared in another way before "
-                f"({_changed(own.preparation, config.preparation)}); --other-preparation does it all the same"
+                f"({_changed(own.preparation, config.preparation)}); give --other-preparation to allow it"
             )
         return config
 

@@ -52,8 +52,8 @@ class Outputs:
         """Return the outputs stored with these exemplars, [B, K, H, W], moved as the augmentation moves pixels."""
         if self._stored is None:
             raise SmgError(
-                "no outputs are stored with these rows; a method that asks for them says `stores_outputs = True`, and "
-                "exemplars kept before it did have none"
+                "no outputs are stored with these rows: only exemplars kept by a method with `stores_outputs = True` "
+                "have them; set it in the method, and begin a new model with it"
             )
         return self._stored
 

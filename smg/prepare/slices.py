@@ -37,10 +37,7 @@ class Slices:
     def __init__(self, subjects: Sequence[Prepared], options: Preparation) -> None:
         self.subjects, self.options = subjects, options
         self.places = [  # (subject, slice)
-            (number, index)
-            for number, subject in enumerate(subjects)
-            for index, foreground in enumerate(subject.foreground)
-            if foreground or options.empty_slices
+            (number, index) for number, subject in enumerate(subjects) for index in drawable(subject, options)
         ]
 
     def __len__(self) -> int:
@@ -76,6 +73,11 @@ class Slices:
         stored = None if outputs is None else cut(outputs, corner, size)
         zeros = options.nnunet is not None
         return cut(image, corner, size, zeros), cut(labels, corner, size, zeros), stored
+
+
+def drawable(subject: Prepared, options: Preparation) -> list[int]:
+    """Return the slices of a subject that training may draw: those with foreground, or all by `empty_slices`."""
+    return [index for index, foreground in enumerate(subject.foreground) if foreground or options.empty_slices]
 
 
 def with_neighbours(images: BySlice, slices: Sequence[int], adjacent: int) -> torch.Tensor:

@@ -49,7 +49,8 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_site(sites / "ct", (6, 64, 64), (1.5, 1.5, 5.0), 9, (True,) * 4)
     write_site(sites / "one", (1, 48, 48), (2.0, 2.0, 8.0), 7, (True,) * 4)
     write_site(sites / "large", (2, 1024, 1024), (0.2, 0.2, 5.0), 90, (True,) * 3)
-    write_site(sites / "tiny", (3, 40, 80), (2.0, 0.8, 9.0), 1.4, (True, False, True, False))
+    write_site(sites / "tiny", (3, 40, 80), (2.0, 0.8, 9.0), 3.0, (True, False, True, False))
+    write_site(sites / "gone", (3, 40, 80), (2.0, 0.8, 9.0), 1.4, (False,) * 4)
     write_site(sites / "never", (4, 48, 48), (2.0, 2.0, 5.0), 7, (False,) * 4)
     return folder
 
@@ -72,6 +73,9 @@ def test_a_model_goes_through_all_of_them_and_tells_classes_apart(desk: Path) ->
         assert result.returncode in (0, 3), result.stderr
         assert "organ " in result.stdout
         assert "lesion " in result.stdout
+    result = smg("learn", "model", "sites/gone", *SETTINGS, cwd=desk)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "site gone: no foreground is left in any training mask at this size" in result.stderr
     scans = [f"sites/{name}/Case0.nii.gz" for name in ("one", "large", "tiny")]
     result = smg("predict", "model", *scans, "--out", "masks", "--json", cwd=desk)
     assert result.returncode == 0, result.stderr

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from smg.learner.records import CheckpointFacts
 from smg.learner.store import Store
 from smg.learner.stream import Stream
 from smg.sites.layouts import find_sites
-from tests.conftest import write_site
+from smg.sites.volume import write_volume
+from tests.conftest import scan, write_site
 
 TINY = {
     "iterations": 4,
@@ -39,6 +40,17 @@ TINY = {
 def write_sites(folder: Path) -> Path:
     for place, name in enumerate("ABC"):
         write_site(folder / name, 4, first_seed=10 * place)
+    return folder
+
+
+def write_small(folder: Path, cases: Sequence[int] = range(4)) -> Path:
+    """Write cases whose foreground is one pixel of 128 x 128, so that nothing of it is left at 16 x 16."""
+    for number in cases:
+        image, mask = scan(number, (6, 128, 128))
+        mask.array[:] = 0
+        mask.array[2:4, 61, 61] = 1
+        write_volume(folder / f"Case{number:02d}.nii.gz", image)
+        write_volume(folder / f"Case{number:02d}_segmentation.nii.gz", mask)
     return folder
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from smg.learner.exemplars import alias
 from smg.learner.learner import Learner
@@ -75,6 +76,29 @@ def test_a_part_without_any_subject_is_reported_before_a_round(tmp_path: Path) -
     with refused("validation"):
         stream.run(tmp_path / "run")
     assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_subject_that_was_trained_on_stays_in_the_training_part(taught: Learner, data: Path) -> None:
+    """Also if a split of the user's own says otherwise: neither tests nor the guard may use it."""
+    site, number = Site.find(data, "A"), taught.current
+    split = split_site(site, taught.config.seed)
+    case, other = split["train"]
+    for part in ("validation", "test"):
+        swapped = split | {"train": (other, *split[part]), part: (case,)}
+        with refused(f"case {case}: was trained on in round 1; keep it in the training part"):
+            taught.learn(site, swapped, again=True)
+    assert taught.current == number
+    more = split | {"train": (case, other, *split["validation"]), "validation": ()}
+    assert taught.learn(site, more, again=True).subjects.train == 3
+
+
+def test_a_split_without_the_secret_of_earlier_rounds_is_a_note(
+    taught: Learner, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, notes = Site.find(data, "A"), list[str]()
+    monkeypatch.setenv("SMG_SECRET", str(tmp_path / "another"))
+    taught.learn(site, split_site(site, 0), again=True, say=notes.append)
+    assert [note for note in notes if "round 1" in note and "not known who was trained on" in note and "\n" not in note]
 
 
 def test_a_case_name_that_is_not_utf8_is_learned_like_any_other(tmp_path: Path) -> None:

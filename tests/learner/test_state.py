@@ -18,12 +18,13 @@ from smg.gradients.oracle import Oracle
 from smg.learner.admission import split_as_before
 from smg.learner.config import LearnerConfig
 from smg.learner.learner import Learner
+from smg.learner.results import read_results
 from smg.methods import METHODS, Step
 from smg.prepare.batches import Batch
 from smg.prepare.prepared_site import prepare_site
 from smg.sites.site import Site
 from tests.cli.commands import smg as command
-from tests.learner.streams import TINY, tiny_stream, write_sites
+from tests.learner.streams import TINY, refused, tiny_stream, write_sites
 
 OWN = """
 from dataclasses import dataclass
@@ -274,9 +275,21 @@ def test_stored_outputs_are_counted_and_dropped_with_their_exemplars(made: dict[
 
 def test_exemplars_without_stored_outputs_are_one_line(data: Path, tmp_path: Path) -> None:
     Learner.create(tmp_path / "model", config(iterations=1, method="jm")).learn(Site.find(data, "A"))
-    with pytest.raises(SmgError, match="no outputs are stored with these rows") as said:
-        Learner(tmp_path / "model", config(iterations=1, method="der++")).learn(Site.find(data, "B"))
-    assert "\n" not in str(said.value)
+    switched = Learner(tmp_path / "model", config(iterations=1, method="der++"))
+    with refused(str(tmp_path / "model"), "exemplars of A have no stored outputs", "go on with jm"):
+        switched.learn(Site.find(data, "B"), on_step=lambda iteration, step: pytest.fail("it began"))
+
+
+def test_exemplars_without_stored_outputs_can_be_given_up_where_others_have_them(
+    made: dict[str, Path], data: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(made["der++"], tmp_path / "model")
+    Learner(folder, config(iterations=1, method="jm")).learn(Site.find(data, "C"))
+    again = Learner(folder, config(iterations=1, method="der++"))
+    with refused("exemplars of C have no stored outputs", f"`smg replay drop {folder} C`"):
+        again.learn(Site.find(data, "C"), again=True)
+    again.drop("C")
+    assert again.learn(Site.find(data, "C"), again=True).round == 4
 
 
 # --- who answers ------------------------------------------------------------------------------------------------------
@@ -348,11 +361,25 @@ def test_a_run_tells_what_it_cost(method: str, kept: int, networks: int, data: P
     assert set(type(costs).model_fields) <= set(results.formulas)
     assert costs.replay_subjects == kept
     assert costs.replay_bytes == sum(row.kept.bytes for row in learner.stored()[:2])  # C, the unseen site, is not in it
+    sentinels = [one for site in "AB" for one in learner.sentinels()[site]]
+    assert costs.sentinel_subjects == len(sentinels) == 2
+    assert costs.sentinel_bytes == sum(one.images.nbytes + one.labels.nbytes for one in sentinels)
     assert costs.state_bytes == (2 * 4 * weights if method == "ewc" else 0)
     assert costs.parameters == networks * weights
     assert set(costs.seconds) == set("ABC")
     known = 0.0 if method == "per-site" else None
     assert costs.plasticity["dsc"] == known
+
+
+def test_costs_of_an_older_run_without_sentinels_are_read(data: Path, tmp_path: Path) -> None:
+    results = tiny_stream(data, method="finetune", iterations=1).run(tmp_path / "run")
+    tree = json.loads((tmp_path / "run" / "results.json").read_text())
+    for key in ("sentinel_subjects", "sentinel_bytes"):
+        del tree["costs"][key]
+    (tmp_path / "run" / "results.json").write_text(json.dumps(tree))
+    assert results.costs is not None
+    nothing_known = results.costs.model_copy(update={"sentinel_subjects": None, "sentinel_bytes": None})
+    assert read_results(tmp_path / "run").costs == nothing_known
 
 
 def test_a_rounds_time_goes_on_counting_after_a_stop(data: Path, tmp_path: Path) -> None:

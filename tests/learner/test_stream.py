@@ -14,8 +14,8 @@ import pytest
 from smg.learner.config import LearnerConfig
 from smg.learner.results import StreamRecord
 from smg.learner.stream import Stream
-from smg.sites.split import load_splits
-from tests.learner.streams import TINY, refused, tiny_stream
+from smg.sites.split import load_splits, split_site
+from tests.learner.streams import TINY, refused, tiny_stream, write_small
 
 
 def test_a_stream_fills_the_matrix_and_reads_the_measures_off_it(data: Path, tmp_path: Path) -> None:
@@ -66,6 +66,30 @@ def test_streams_that_are_refused(data: Path, tmp_path: Path) -> None:
     tiny_stream(data, method="jm").run(tmp_path / "run")
     with refused(str(tmp_path / "run"), "another folder"):
         tiny_stream(data, method="sga").run(tmp_path / "run")
+
+
+def test_folds_without_a_test_part_are_refused_before_the_first_round(data: Path, tmp_path: Path) -> None:
+    with refused("4 folds are too many", "site A has 3", "site B has 3", "site C has 3", "set folds to at most 3"):
+        tiny_stream(data, folds=4, seed=3).run(tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+    assert tiny_stream(data, folds=3, seed=2, iterations=1).run(tmp_path / "run").measures["dsc"]["BM"] is not None
+
+
+def test_the_best_weights_need_a_validation_part_at_every_site(data: Path, tmp_path: Path) -> None:
+    stream = tiny_stream(data, select="best")
+    splits = {name: split_site(stream.sites[name], 0) for name in "ABC"}
+    splits["B"] |= {"train": splits["B"]["train"] + splits["B"]["validation"], "validation": ()}
+    with refused("site B:", "select=best", "select=last"):
+        replace(stream, splits=splits).run(tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_later_site_without_foreground_is_refused_before_the_first_round(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "sites")
+    write_small(tmp_path / "sites" / "B")
+    with refused("site B: no foreground is left in any training mask"):
+        tiny_stream(tmp_path / "sites").run(tmp_path / "run")
+    assert not (tmp_path / "run" / "model").exists()
 
 
 def test_a_run_resumes_only_with_the_split_it_began_with(data: Path, tmp_path: Path) -> None:

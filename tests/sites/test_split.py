@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from smg.errors import SmgError
 from smg.sites.site import Site, Subject
-from smg.sites.split import PARTS, given_split, load_splits, save_splits, sizes, split_site
+from smg.sites.split import PARTS, check_folds, fold_site, given_split, load_splits, save_splits, sizes, split_site
 
 
 def site(n: int, name: str = "HK") -> Site:
@@ -60,6 +60,24 @@ def test_a_split_file_comes_back_as_it_was(tmp_path: Path) -> None:
     loaded = load_splits(tmp_path / "split.json")
     assert loaded == splits
     assert given_split(site(12), loaded, tmp_path / "split.json") == splits["HK"]
+
+
+def test_folds_that_leave_a_part_empty_are_refused_by_site() -> None:
+    sites = [site(12), site(4, "UCL"), site(5, "BMC")]
+    splits = {one.name: fold_site(one, 4, folds=5) for one in sites}
+    with pytest.raises(SmgError, match=r"^5 folds are too many: .*; set folds to at most 3, or") as error:
+        check_folds(sites, splits, 5)
+    assert "site UCL has 3 subjects outside its validation part (none in its test part), site BMC has 4" in str(
+        error.value
+    )
+    assert "HK" not in str(error.value)
+    check_folds(sites, {one.name: fold_site(one, 4, folds=3) for one in sites}, 3)
+    check_folds(sites, {one.name: fold_site(one, 0, folds=5) for one in sites}, 5)  # this seed has all its parts
+
+
+def test_folds_of_a_site_with_nothing_left_to_train_with() -> None:
+    with pytest.raises(SmgError, match=r"none in its train part\); unset folds"):
+        check_folds([site(1)], {"HK": fold_site(site(1), 0, folds=2)}, 2)
 
 
 @pytest.mark.parametrize(
