@@ -72,9 +72,12 @@ PROTOCOLS: dict[str, Protocol] = {
                  balloon=0.12, flare=3.0, reach=16, noise=(0.012, 0.02), blur=0.2, volume=42, centre=0.42),
         Protocol("F", 12, (0.6, 0.625), (3.6, 3.6), (196, 200), 0.85, (1.5,), 4500, (90, 105), endorectal=True,
                  balloon=0.9, flare=2.0, reach=16, noise=(0.01, 0.02), blur=0.4, saturated=44, volume=42),
-        # Not in the paper: suppressed fat is dark, so a network that learns another site forgets this one.
+        # Beyond the paper's: two sites that suppress the signal of fat. A network that learns others forgets the first,
+        # and what it has forgotten is missing at the second.
         Protocol("G", 12, (0.6, 0.625), (3.6, 4.0), (192, 200), 0.75, (3.0,), 4000, (95, 110),
-                 tray=0.5, shading=0.12, volume=58, fat=0.12),
+                 tray=0.5, shading=0.12, volume=58, fat=0.3),
+        Protocol("H", 12, (0.5, 0.55), (3.0, 3.0), (180, 190), 0.80, (1.5,), 5000, (100, 120),
+                 tray=0.8, shading=0.1, noise=(0.015, 0.025), blur=0.5, volume=44, centre=0.51, fat=0.3),
     )
 }  # fmt: skip
 SIX = ("A", "B", "C", "D", "E", "F")  # like the paper's sites
