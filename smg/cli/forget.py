@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def forget(
     model: Model,
-    case: Annotated[str | None, typer.Option(metavar="NAME", help="The case's name, or its pseudonym.")] = None,
+    case: Annotated[str | None, typer.Option(metavar="NAME", help="The case's name, or its alias.")] = None,
     scan: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="The scan itself; once for each channel, in order.")
     ] = None,

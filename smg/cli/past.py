@@ -196,7 +196,7 @@ def replay_show(model: Model, as_json: Json = False) -> None:
             print_line(f"encrypted, by key {keys}: slices, masks, spectra, a method's state, and checkpoints")
         else:
             print_line("not encrypted: who reads the folder sees the slices that are kept")
-        print_line("in the clear: weights; in the rounds' records pseudonyms, features and metrics")
+        print_line("in the clear: weights; in the rounds' records aliases, features and metrics")
 
 
 @replay.command("drop", epilog="Example: `smg replay drop model RUNMC --yes`")

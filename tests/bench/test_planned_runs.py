@@ -159,5 +159,5 @@ def test_a_method_of_a_grid_has_its_own_memory_and_merging(tmp_path: Path) -> No
     assert found["finetune"] == ("finetune", "none", None)
     assert found["style lwf merge"] == ("lwf", "style", 0.6)
     assert found["jm merge"] == ("jm", "none", 0.7)
-    (again,) = read_plan(write(tmp_path, runs["style lwf fisher"].as_file())).runs()
-    assert again.config == runs["style lwf fisher"].config
+    (again,) = read_plan(write(tmp_path, runs["style lwf merge"].as_file())).runs()
+    assert again.config == runs["style lwf merge"].config
