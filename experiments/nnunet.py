@@ -27,6 +27,7 @@ import math
 import random
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def main() -> None:
     run = the_run(options.run)
     torch.set_num_threads(options.threads)
     keep_freed_memory()  # as our own training does
-    seconds = options.seconds or options.threads * seconds_of_stream(run)
+    seconds = options.seconds or seconds_of_stream(run)
     figures = compare(run, find_sites(options.data), seconds, options.plan)
     print("\n".join(table(figures["scores"])))
     if options.out:
@@ -168,9 +169,10 @@ def the_run(folder: Path) -> Run:
 
 
 def seconds_of_stream(run: Run) -> float:
-    """Return the time that the iterations of the stream's rounds take on this machine, by a few timed steps."""
+    """Return the processor time that the stream's iterations take on this machine, by a few timed steps."""
     config = LearnerConfig.model_validate(run.results.config.tree())
-    return len(run.order) * config.iterations * cost_of(config, max(config.preparation.shape)).seconds
+    step = cost_of(config, max(config.preparation.shape), time.process_time)
+    return len(run.order) * config.iterations * step.seconds
 
 
 def last_rows(run: Run) -> list[Row]:

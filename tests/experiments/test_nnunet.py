@@ -96,7 +96,7 @@ def test_a_smaller_plan_is_one_that_a_network_can_be_built_of(planned: dict[str,
 
 def test_the_budget_is_the_time_of_the_streams_iterations_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sides = []
-    monkeypatch.setattr(nnunet, "cost_of", lambda config, side: sides.append(side) or Cost(0.5, 1000))
+    monkeypatch.setattr(nnunet, "cost_of", lambda config, side, clock: sides.append(side) or Cost(0.5, 1000))
     config = LearnerConfig.model_validate(run.results.config.tree())
     assert nnunet.seconds_of_stream(run) == pytest.approx(len(run.order) * config.iterations * 0.5)
     assert sides == [max(config.preparation.shape)]
