@@ -53,7 +53,8 @@ def details(runs: Sequence[Run], paper: Paper) -> str:
     parts = [
         "# Every comparison behind the claims",
         "Mean [95 % interval] and the paper's value. Distances are negated, so that above zero is better. Bold: the "
-        "interval excludes zero. If nothing differed, up to one in forty would be bold by chance on either side.",
+        "interval excludes zero, and there are three seeds or more. If nothing differed, up to one in forty would be "
+        "bold by chance on either side.",
     ]
     for metric, entry in COMPARED.items():
         lines = [

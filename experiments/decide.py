@@ -1,9 +1,10 @@
 """The rule by which a claim is decided, and the power of a comparison. Fixed before any run of `prostate` was made.
 
 One thing was changed later, on 2026-11-18, with 45 of its first 64 runs made: an interval is computed from the variance
-of its own comparison alone. Before, that was pooled with the variance of all methods with replay. In a simulation the
-pooled intervals covered the truth in 86 to 89 of 100 cases where the judged method scattered twice or three times as
-much as the others (4 seeds), and SGA(+c) does. Most intervals became wider.
+of its own comparison alone. Before, that was pooled with the variance of all methods with replay. In a simulation with
+4 seeds, as that of tests/experiments/test_evidence.py, pooled intervals covered the truth in 86 to 89 of 100 cases
+where the judged method scattered twice or three times as much as the others, as SGA(+c) did in the runs. Most intervals
+became wider.
 
 A claim is one number, above zero if the paper is right: the mean of all its comparisons over the streams it is about,
 none left out, in points of DSC, with a 95 % interval over seeds and patients (smg.report.paired). The smallest

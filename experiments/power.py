@@ -33,7 +33,7 @@ from smg.files import replacing
 from smg.report.paired import combined, mean_of, patients_part
 from smg.report.runs import Run, find_runs
 
-PILOT = 4  # seeds
+PILOT = 4  # seeds; no bench is planned with fewer, with which intervals over both streams are wider
 MOST = 200  # seeds
 MEASURES = ("BM", "FM")
 REFERENCES = ("jm", "sga+c")
@@ -132,12 +132,13 @@ def needed(
 
 
 def pilot_of(runs: Sequence[Run]) -> list[Figure]:
-    """Return what the first seeds of a bench say, whose runs may not all be there; nothing where they say nothing."""
+    """Return what the first seeds of a bench say, of the pairs of methods that have all of them."""
     names = {run.name for run in runs}
     try:
-        return needed(runs, references=[name for name in REFERENCES if name in names])
+        figures = needed(runs, references=[name for name in REFERENCES if name in names])
     except SmgError:
         return []
+    return [figure for figure in figures if figure.pilot == PILOT]
 
 
 def spread_of(
@@ -156,9 +157,10 @@ def spread_of(
 
 
 def seeds_needed(spread: Spread, difference: float, power: float) -> int | None:
-    """Return the fewest seeds that find the difference with the given probability; None if over 200."""
-    place = bisect_left(range(2, MOST + 1), power, key=lambda n: power_of(difference, *spread.after(n)))
-    return place + 2 if place + 2 <= MOST else None
+    """Return the fewest seeds, at least PILOT, that find the difference with that probability; None if over MOST."""
+    counts = range(PILOT, MOST + 1)
+    place = bisect_left(counts, power, key=lambda n: power_of(difference, *spread.after(n)))
+    return counts[place] if place < len(counts) else None
 
 
 # --- as text ----------------------------------------------------------------------------------------------------------

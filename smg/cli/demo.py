@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 from smg.cli.terminal import say
 
 if TYPE_CHECKING:
+    from smg.bench.workers import Bench
     from smg.report.runs import Run
 
 SUBJECTS = 12  # per site: with fewer, the test parts are too small
@@ -54,10 +56,11 @@ def demo(
 
     plan = read_plan("demo").only(seeds=[SEEDS * seed + n for n in range(SEEDS)])
     (stream,) = plan.streams.values()
+    work = Bench(plan, out / "runs", out / "sites", min(cores(), len(plan.methods)), threads or 0)
+    _refuse_another(work, out)
     make_phantoms(out / "sites", small=True, seed=seed, letters=[*stream.order, str(stream.unseen)], subjects=SUBJECTS)
     draw_sites(find_sites(out / "sites").values(), out / "sites.png", plain_tiles(Labels()), subjects=6)
     say(f"order of the hospitals: {' '.join(stream.order)}; held out: {stream.unseen}")
-    work = Bench(plan, out / "runs", out / "sites", min(cores(), len(plan.methods)), threads or 0)
     go_through(work)
     if work.failed:
         raise typer.Exit(1)
@@ -66,6 +69,20 @@ def demo(
     print("\n".join(sentences(runs)))
     write_report([out / "runs"], out / "report.html", pictures=True, data=out / "sites", say=say)
     print(f"The picture: {out / 'demo.png'}. The full report: {out / 'report.html'}")
+
+
+def _refuse_another(work: Bench, out: Path) -> None:
+    """Raise an error, before anything is drawn, if the folder holds a demo with other sites or settings."""
+    from smg.errors import SmgError
+    from smg.files import locked
+
+    with locked(work.folder):
+        try:
+            replace(work, todo=[], done=[]).sort()
+        except SmgError:
+            raise SmgError(
+                f"{out}: holds a demo with other sites or settings; delete the folder, or give another --out"
+            ) from None
 
 
 def sentences(runs: list[Run]) -> list[str]:

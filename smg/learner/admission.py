@@ -26,12 +26,16 @@ def split_as_before(history: History, site: Site, config: LearnerConfig, upto: i
 
 
 def parts_before(history: History, site: Site, upto: int | None = None) -> dict[str, str]:
-    """Return the part of each case that a version learned from a site; other cases are left out."""
+    """Return the part of each case that a version learned from a site; other cases are left out.
+
+    It is the part of the latest round that had the case, and "train" if any round trained on it.
+    """
     before: dict[str, str] = {}
     for record in history.records_of(site.name, upto):
         part_of, by_key = record.parts.part_of(), _key_of(record)
         names = {s.case: by_key.subject(record.config.seed, site.name, s.case) for s in site.subjects}
-        before |= {case: part_of[name] for case, name in names.items() if name in part_of}
+        parts = {case: part_of[name] for case, name in names.items() if name in part_of}
+        before |= {case: part for case, part in parts.items() if before.get(case) != "train"}
     return before
 
 
@@ -80,7 +84,7 @@ def trained_on(history: History, site: Site) -> set[str]:
 
 
 def check_trained(history: History, site: Site, split: Split, say: Callable[[str], None] | None) -> None:
-    """Raise an error if a round trained on a case that the split would now validate or test with.
+    """Raise an error if a given split would validate or test with a case that a round trained on.
 
     Rounds whose pseudonyms cannot be resolved here are not compared; a note says so.
     """
@@ -96,7 +100,8 @@ def check_trained(history: History, site: Site, split: Split, say: Callable[[str
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
             raise SmgError(
-                f"case {found[0]}{more}: was trained on in round {record.round}; keep it in the training part"
+                f"site {site.name}: round {record.round} trained on case {found[0]}{more}, and the given split has it "
+                "in another part; put it in the training part"
             )
 
 

@@ -132,10 +132,16 @@ def from_words(words: list[str]) -> Tree:
 
 
 def over(below: Tree, above: Tree, layers: bool = True) -> Tree:
-    """Return one tree merged over another key by key; between layers, a value that is a unit replaces the old one."""
+    """Return one tree merged over another key by key; between layers, a value that is a unit replaces the old one.
+
+    Effects of augmentation change the preset below them: `strong` under `{flip: {probability: 0}}` is strong without
+    flips.
+    """
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
+        if key == "augment" and isinstance(old, str):
+            old = {"preset": old}
         both = isinstance(old, dict) and isinstance(value, dict) and not (layers and _one_thing(key, value))
         merged[key] = over(dict(old or {}), value, layers) if both else value
     return merged

@@ -64,11 +64,13 @@ def parts_of_round(
     history, config = versions.history, versions.config
     prepared = versions.prepare(site, config, leave_out, ready=ready)
     prepared = without_known_scans(history, site.name, prepared, leave_out)
-    split = split or split_as_before(history, site.keep({p.subject.case for p in prepared}), config)
-    check_trained(history, site, split, say)
+    if split:
+        check_trained(history, site, split, say)
+    else:
+        split = split_as_before(history, site.keep({p.subject.case for p in prepared}), config)
     parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
     check_field(parts["train"], config.preparation)
-    check_foreground(site.name, parts["train"], say)
+    check_foreground(site.name, parts["train"], config.preparation, history.has_learned, say)
     if say and (line := scale_note(parts["train"], config.preparation)):
         say(f"site {site.name}: {line}")
     return parts

@@ -14,17 +14,25 @@ from smg.prepare.prepare_options import Preparation
 from smg.prepare.slices import drawable
 
 
-def check_foreground(site: str, train: Sequence[Prepared], say: Callable[[str], None] | None = None) -> None:
+def check_foreground(
+    site: str,
+    train: Sequence[Prepared],
+    options: Preparation,
+    has_learned: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> None:
     """Raise an error if preparation left no foreground in any training mask; name the subjects if it is in some.
 
-    A structure of few pixels vanishes when slices are made much smaller.
+    A structure of few pixels vanishes when slices are made much smaller. A model that has learned keeps its size.
     """
     lost = [p.subject.case for p in train if not any(p.foreground)]
-    advice = "set a finer preparation.spacing or a larger preparation.size"
+    setting = "a finer preparation.spacing" if options.spacing else "a larger preparation.size"
+    advice = f"{'begin a new model with' if has_learned else 'set'} {setting}"
     if lost and len(lost) == len(train):
         raise SmgError(f"site {site}: no foreground is left in any training mask at this size; {advice}")
     if lost and say:
-        count = f"{len(lost)} of {len(train)} training masks ({', '.join(lost)})"
+        named = ", ".join(lost[:3]) + ", ..." * (len(lost) > 3)
+        count = f"{len(lost)} of {len(train)} training masks ({named})"
         say(f"site {site}: no foreground is left in {count} at this size; {advice}")
 
 

@@ -92,7 +92,7 @@ class Stream:
         self._prepare()
         splits = self.splits or {name: self._split(self.sites[name]) for name in self.rounds}
         self._check_splits(folder / "split.json", splits)
-        self._check_parts(splits)
+        self._check_parts(splits, found)
         if not any(split[self.part] for split in splits.values()):
             raise SmgError(f"no site has a subject in its {self.part} part; give more subjects, or a split of your own")
         meet()  # before any process of a job creates files that the others look for
@@ -158,14 +158,18 @@ class Stream:
             }:
                 raise SmgError(f"{path}: the run was begun with another split of site {site}; give another folder")
 
-    def _check_parts(self, splits: dict[str, Split]) -> None:
-        """Raise an error, before the first round, for parts that a later round could not be learned or tested with."""
-        if self.config.folds and not self.splits and self.part == "test":
-            check_folds([self.sites[name] for name in self.rounds], splits, self.config.folds)
-        check_selection(self.config, [name for name in self.rounds if not splits[name]["validation"]])
-        for name in self.rounds:
+    def _check_parts(self, splits: dict[str, Split], found: Learner | None) -> None:
+        """Raise an error, before the first round, for parts that a later round could not be learned or tested with.
+
+        Sites that a resumed run has learned are not looked at.
+        """
+        if self.config.folds and not self.splits and self.part == "test" and found is None:
+            check_folds([self.sites[name] for name in self.rounds], self.config.folds)
+        to_learn = [name for name in self.rounds if found is None or name not in found.sites]
+        check_selection(self.config, [name for name in to_learn if not splits[name]["validation"]])
+        for name in to_learn:
             train = [p for p in self._prepared[name].subjects if p.subject.case in splits[name]["train"]]
-            check_foreground(name, train)
+            check_foreground(name, train, self.config.preparation)
 
     @property
     def _stream(self) -> StreamRecord:

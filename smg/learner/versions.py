@@ -135,11 +135,13 @@ class Versions:
         return {site: subjects for site, subjects in kept.items() if subjects}
 
     def sentinels(self) -> dict[str, list[Prepared]]:
-        """Return the sentinels of every learned site that has any."""
-        kept = {}
+        """Return the sentinels of every learned site that has any; those that a later round trained on are left out."""
+        kept: dict[str, list[Prepared]] = {}
         for record in self.history.records():
             if SENTINELS in record.files:
                 kept[record.site] = unpack(record.site, self.store.read_tensors(record.round, "sentinels"))
+            trained = set(record.parts.train)
+            kept[record.site] = [one for one in kept.get(record.site, ()) if one.subject.case not in trained]
         return {site: subjects for site, subjects in kept.items() if subjects}
 
     def spectra(self) -> dict[str, Spectra]:

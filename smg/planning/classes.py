@@ -13,6 +13,7 @@ from smg.sites.formats import Array
 
 ONE_PIECE = 0.95  # of a class's voxels in its largest component, median over subjects: fewer are several pieces
 SAME_ORDER = 0.9  # of the subjects with both classes: more have them in one order, so left and right matter
+COMMON = 0.5  # of all subjects, at least, that have both: the sides of a rare class are chance
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,13 @@ def in_pieces(subjects: Sequence[Classes], names: Sequence[str]) -> Pieces | Non
 def on_two_sides(subjects: Sequence[Classes], names: Sequence[str]) -> Sides | None:
     """Return the first two classes that lie on different sides of each other, in one order; None if there are none.
 
-    One class lies to the left of another if their centres are further apart than both reach, so that a ring and what it
-    holds have no sides.
+    One class lies to the left of another if their centres are further apart than both reach. A ring and what it holds
+    have no sides, and neither has a class that few subjects have.
     """
     for pair in combinations(names, 2):
         both = [(s[pair[0]], s[pair[1]]) for s in subjects if pair[0] in s and pair[1] in s]
         for (left, right), ordered in ((pair, both), (pair[::-1], [(b, a) for a, b in both])):
             count = sum(a.place - b.place > a.reach + b.reach for a, b in ordered)
-            if both and count > SAME_ORDER * len(both):
+            if both and len(both) >= COMMON * len(subjects) and count > SAME_ORDER * len(both):
                 return Sides(left, right, count, len(both))
     return None

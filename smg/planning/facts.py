@@ -93,9 +93,9 @@ class Facts:
             if own and (ratio := float(np.median([s.ratio for s in own]))) > OBLONG:
                 long = float(np.median([s.pixel for s in own]))
                 lines.append(
-                    f"site {name}: pixels of axial slices are {long:.2g} x {long / ratio:.2g} mm, so that the scans "
-                    "were taken in another plane and this plan is a poor one; export the scans as axial series, or set "
-                    "preparation.size and preparation.spacing by hand"
+                    f"site {name}: pixels of axial slices are {long:.2g} x {long / ratio:.2g} mm, so the scans were "
+                    "probably taken in another plane, and this plan will fit them badly; export them as axial series, "
+                    "or set preparation.size and preparation.spacing by hand"
                 )
         return lines
 

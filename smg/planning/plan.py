@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -119,7 +119,8 @@ def make_plan(
         *_training(iterations, cost, base),
         *_prediction(facts),
     )
-    return Made(tuple(_as_given(setting, given, base) for setting in chosen), facts, minutes, here(), cost)
+    settings = [_as_given(setting, given, base) for setting in chosen]
+    return Made(tuple(_with_the_rest(settings, given)), facts, minutes, here(), cost)
 
 
 def _largest_affordable(
@@ -153,7 +154,22 @@ def _as_given(setting: Setting, given: Tree, base: Tree) -> Setting:
     """Return a setting with the value that the user gave, if one was given."""
     if setting.key not in given or setting.key == "iterations":  # which were given to the plan itself
         return setting
-    return replace(setting, value=base[setting.key], reason="as given")
+    value = laid({setting.key: setting.value}, {setting.key: base[setting.key]})[setting.key]
+    return replace(setting, value=value, reason="as given")
+
+
+def _with_the_rest(settings: Sequence[Setting], given: Tree) -> list[Setting]:
+    """Return the settings and those given that a plan does not choose, such as the seed, each in its section."""
+    whole, chosen = list(settings), {setting.key for setting in settings}
+    for key, value in given.items():
+        if key in chosen:
+            continue
+        inner = {f"{key}.{name}": one for name, one in value.items()} if isinstance(value, dict) else {key: value}
+        rest = [Setting(name, one, "as given") for name, one in inner.items() if name not in chosen]
+        section = [place for place, setting in enumerate(whole) if setting.key.startswith(f"{key}.")]
+        end = section[-1] + 1 if section else len(whole)
+        whole[end:end] = rest
+    return whole
 
 
 def _tree(settings: Iterable[Setting]) -> Tree:

@@ -47,20 +47,15 @@ def fold_site(site: Site, seed: int, folds: int) -> Split:
     return {part: tuple(sorted(cases)) for part, cases in zip(PARTS, (train, validation, test), strict=True)}
 
 
-def check_folds(sites: Iterable[Site], splits: Mapping[str, Split], folds: int) -> None:
-    """Raise an error that names each site with so few subjects that its training or test part is empty."""
+def check_folds(sites: Iterable[Site], folds: int) -> None:
+    """Raise an error that names each site with fewer subjects than folds: some seed would test none of them."""
     counts = {site.name: len(site.subjects) - sizes(len(site.subjects))["validation"] for site in sites}
-    empty = {name: [part for part in ("train", "test") if not splits[name][part]] for name in counts}
-    found = [
-        f"site {name} has {counts[name]} subjects outside its validation part (none in its {' and '.join(parts)} part)"
-        for name, parts in empty.items()
-        if parts
-    ]
-    if found:
+    if found := [f"site {name} has {count}" for name, count in counts.items() if count < folds]:
         most = min(counts.values())
         advice = f"set folds to at most {most}" if most >= 2 else "unset folds"
         raise SmgError(
-            f"{folds} folds are too many: {', '.join(found)}; {advice}, or give a split of your own (--split)"
+            f"{folds} folds are too many: outside its validation part {', '.join(found)}; {advice}, or give a split of "
+            "your own (--split)"
         )
 
 

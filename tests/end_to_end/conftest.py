@@ -49,7 +49,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     _write_dicom(tmp_path)
     write_nnunet(tmp_path / "nnUNet_results/Dataset042_Prostate/nnUNetTrainer__nnUNetPlans__2d")
     monkeypatch.setattr(smg.phantom.phantom, "SMALL", 3)
-    monkeypatch.setattr(import_module("smg.cli.demo"), "SUBJECTS", 3)
+    monkeypatch.setattr(import_module("smg.cli.demo"), "SUBJECTS", 4)
     whole = smg.bench.planned_runs.read_plan
 
     def short(source: str) -> Plan:

@@ -27,6 +27,13 @@ def test_the_demo_ends_with_a_picture_a_page_and_three_lines(desk: Path) -> None
     assert re.search(r"pictures on this page .*phantoms", page)
     assert "pictures of patients" not in page
     assert "<title>" in page
+    bench = desk / "demo/runs/bench.json"
+    bench.write_text(bench.read_text().replace('"G"', '"E"'))  # as of a version with another stream
+    (desk / "demo/sites.png").unlink()
+    result = smg("demo", "--out", "demo", cwd=desk)
+    assert result.returncode == 1
+    assert result.stderr.startswith("smg: demo: holds a demo with other sites or settings; delete the folder")
+    assert not (desk / "demo/sites.png").exists()
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ from scipy.stats import nct, t
 
 from experiments.claims import REPLAY, STREAMS
 from experiments.decide import noncentrality, power_of
-from experiments.power import Spread, needed, page, seeds_needed, spread_of
+from experiments.power import PILOT, Spread, needed, page, pilot_of, seeds_needed, spread_of
 from smg.errors import SmgError
 from smg.report.runs import Run
 from tests.report.random_runs import run
@@ -70,8 +70,8 @@ def test_the_spread_is_of_differences_paired_by_seed() -> None:
     assert spread_of([r for r in runs if r.seed == 0], "finetune", "jm", ("A-first",), "BM") is None
 
 
-def test_where_nothing_varies_two_seeds_find_any_difference() -> None:
-    assert seeds_needed(Spread(0.0), 1.5, 0.8) == 2
+def test_where_nothing_varies_the_fewest_seeds_find_any_difference() -> None:
+    assert seeds_needed(Spread(0.0), 1.5, 0.8) == PILOT
     assert seeds_needed(Spread(0.0), 0.0, 0.8) is None
 
 
@@ -85,6 +85,8 @@ def test_the_page_has_every_pair_on_each_stream_and_on_both() -> None:
     assert "From a pilot of 4 seeds" in text
     fewer = [r for r in runs if r.seed < 2 or r.name != "gem"]
     assert "From a pilot of 2 to 4 seeds" in page(needed(fewer))
+    assert {f.pilot for f in pilot_of(fewer)} == {4}  # a page is published of pairs with a whole pilot alone
+    assert pilot_of([r for r in runs if r.seed < 2]) == []
     with pytest.raises(SmgError, match="no run of ewc"):
         needed(runs, references=["ewc"])
     with pytest.raises(SmgError, match="run more seeds"):

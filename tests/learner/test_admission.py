@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smg.learner.admission import parts_before, split_as_before, trained_on
 from smg.learner.exemplars import alias
 from smg.learner.learner import Learner
 from smg.sites.site import Site
@@ -85,11 +86,30 @@ def test_a_subject_that_was_trained_on_stays_in_the_training_part(taught: Learne
     case, other = split["train"]
     for part in ("validation", "test"):
         swapped = split | {"train": (other, *split[part]), part: (case,)}
-        with refused(f"case {case}: was trained on in round 1; keep it in the training part"):
+        with refused("site A: round 1 trained on", case, "put it in the training part"):
             taught.learn(site, swapped, again=True)
     assert taught.current == number
     more = split | {"train": (case, other, *split["validation"]), "validation": ()}
+    assert set(taught.sentinels()) >= {"A"}
     assert taught.learn(site, more, again=True).subjects.train == 3
+    assert "A" not in taught.sentinels()  # its sentinel was a validation subject of round 1
+
+
+def test_a_subject_trained_on_and_tested_on_later_counts_as_trained_on(
+    taught: Learner, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older versions allowed. A split drawn here puts it right, and is not refused."""
+    site = Site.find(data, "A")
+    split = split_site(site, taught.config.seed)
+    case, other = split["train"]
+    swapped = split | {"train": (other, *split["test"]), "test": (case,)}
+    with monkeypatch.context() as older:
+        older.setattr("smg.learner.opening.check_trained", lambda *given: None)
+        taught.learn(site, swapped, again=True)
+    assert parts_before(taught.history, site)[case] == "train"
+    taught.learn(site, again=True)
+    assert {case, other, *split["test"]} <= trained_on(taught.history, site)
+    assert not {case, other, *split["test"]} & set(split_as_before(taught.history, site, taught.config)["test"])
 
 
 def test_a_split_without_the_secret_of_earlier_rounds_is_a_note(

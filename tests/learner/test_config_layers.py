@@ -94,6 +94,9 @@ def test_what_goes_with_a_setting_goes_when_it_is_replaced() -> None:
     more = configuration(stored, from_words(["preparation.labels.background=[0, 9]"])).preparation.labels
     assert (more.names, more.background) == (("a", "b"), (0, 9))
     assert configuration(stored, {"method": "sga+c"}).options == {"inner": "adam"}  # the same method, another buffer
+    changed = configuration({"augment": "mild"}, from_words(["augment.flip.probability=0"])).augment
+    assert changed.rotation == Augmentation.preset("mild").rotation
+    assert not changed.flip.active
     both = from_words(["augment.rotation={strength: 30, probability: 1}", "augment.preset=mild"])
     assert configuration(both).augment.rotation.strength == 30
 

@@ -32,7 +32,7 @@ def some(data: Path, tmp_path: Path) -> tuple[Site, Split, str]:
 def test_a_site_whose_foreground_vanishes(preparation: dict[str, Any], tmp_path: Path) -> None:
     site = Site.find(write_small(tmp_path / "S"))
     made = tiny_learner(tmp_path / "model", preparation=preparation)
-    with refused("site S: no foreground is left in any training mask at this size", "preparation.spacing", ".size"):
+    with refused("site S: no foreground is left in any training mask at this size; set a larger preparation.size"):
         made.learn(site)
     assert made.current == 0
     whole = tiny_learner(tmp_path / "whole", preparation=preparation | {"size": 128}, iterations=1)
@@ -43,7 +43,7 @@ def test_subjects_whose_foreground_vanishes_are_named_once(some: tuple[Site, Spl
     site, _, case = some
     notes: list[str] = []
     tiny_learner(tmp_path / "model").learn(site, say=notes.append)
-    found = [note for note in notes if "foreground" in note]
+    found = [note for note in notes if "no foreground" in note]
     assert len(found) == 1
     assert f"site A: no foreground is left in 1 of 2 training masks ({case})" in found[0]
 

@@ -142,6 +142,23 @@ def test_names_and_numbers_keep_their_meaning_in_the_file(machine: list[int]) ->
     assert configuration(read) == made.configuration()
 
 
+def test_settings_that_a_plan_does_not_choose_are_in_its_file(machine: list[int]) -> None:
+    given = {"seed": 3, "replay": {"subjects": 4, "policy": "random"}, "preparation": {"adjacent": 3}, "merge": 0.7}
+    made = make_plan(FACTS, given=given)
+    assert from_yaml(made.as_file()) == made.tree()
+    assert configuration(made.tree()) == configuration(made.tree(), given)
+    assert made.as_file().count("# as given") == 5
+
+
+def test_effects_that_are_given_change_the_preset_of_a_plan(machine: list[int]) -> None:
+    given = {"augment": {"flip": {"probability": 0}}}
+    made = make_plan(FACTS, minutes=1e6, given=given)
+    strong = Augmentation.preset("strong")
+    assert configuration(made.tree(), given) == made.configuration()
+    assert made.configuration().augment.rotation == strong.rotation
+    assert not made.configuration().augment.flip.active
+
+
 # (pixel, view, needed, organ) in mm
 SITUATIONS = [
     (0.6, 190, 70, 50),  # a prostate
@@ -297,6 +314,13 @@ def test_a_side_counts_by_the_subjects_that_have_both_classes() -> None:
     assert (sides.left, sides.right, sides.subjects, sides.both) == ("left", "right", 19, 20)
 
 
+def test_a_class_that_few_subjects_have_has_no_side() -> None:
+    gland, lesion = ClassFacts(1.0, 50.0, 10.0), ClassFacts(1.0, 150.0, 10.0)
+    classes = [{"right": gland, "left": lesion}] * 2 + [{"right": gland}] * 3
+    facts = Facts(("A",), ("image",), LEFT_RIGHT, tuple(replace(SUBJECT, classes=of) for of in classes))
+    assert facts.on_two_sides is None
+
+
 def test_scans_of_another_plane_get_a_warning(tmp_path: Path, machine: list[int]) -> None:
     """Sagittal slices 4 mm apart, in the order that files store them: columns back, rows down, slices to the left."""
     sagittal = np.array([[0, 0, 4.0, 0], [0.5, 0, 0, 0], [0, -0.5, 0, 0], [0, 0, 0, 1.0]])
@@ -306,7 +330,7 @@ def test_scans_of_another_plane_get_a_warning(tmp_path: Path, machine: list[int]
     assert facts.slices == 2 * 6 + 2 * 20
     (warning,) = facts.warnings()
     assert warning.startswith("site B: pixels of axial slices are 4 x 0.5 mm")
-    assert "export the scans as axial series" in warning
+    assert "export them as axial series" in warning
     made = make_plan(facts)
     assert made.in_short()[5:] == [f"warning:  {warning}"]
     assert f"# Warning: {warning}\n" in made.as_file()
