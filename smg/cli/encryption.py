@@ -87,23 +87,25 @@ def init(
     encrypt: Encrypt = False,
     trust_code: TrustCode = False,
 ) -> None:
-    """Make a model that has learned nothing yet, with the paper's settings unless --config or --set gives others.
+    """Make a model that has learned nothing yet. Its first `smg learn` plans what --config and --set do not give.
 
-    `smg plan SITE --out plan.yaml` finds settings for --config. With --encrypt, a --key-file that is not there is made.
+    With --encrypt, a --key-file that is not there is made.
 
     Example: `smg init model --config plan.yaml --encrypt --key-file model.key`
     """
-    from smg.cli.open_model import given_settings
-    from smg.learner.config_layers import configuration
+    from smg.cli.open_model import given_settings, says_what_to_train
+    from smg.learner.config_layers import configuration, laid, to_yaml
     from smg.learner.learner import Learner
     from smg.learner.store import Store
 
     if model.exists() and not (model.is_dir() and (not any(model.iterdir()) or Store(model).abandoned)):
         raise SmgError(f"{model}: exists; give a new folder")
-    config = configuration(*given_settings(method, iterations, configs, labels, settings))
-    learner = Learner.create(model, config, encrypt=new_model(model) if encrypt else None)
+    given = given_settings(method, iterations, configs, labels, settings)
+    chosen = f"# Given to `smg init`.\n{to_yaml(laid(*given))}" if says_what_to_train(given) else None
+    learner = Learner.create(model, configuration(*given), plan=chosen, encrypt=new_model(model) if encrypt else None)
     how = "encrypted, " if learner.is_encrypted else ""
-    print(f"{model}: {how}method {learner.config.method}, no site learned; `smg learn {model} SITE` teaches it one")
+    what = f"method {learner.config.method}" if chosen or method else "no settings yet"
+    print(f"{model}: {how}{what}, no site learned; `smg learn {model} SITE` teaches it one")
 
 
 def rekey(

@@ -15,6 +15,7 @@ from smg.report.text import print_line
 if TYPE_CHECKING:
     from smg.learner.config import LearnerConfig
     from smg.learner.learner import Learner
+    from smg.planning.plan import Made
     from smg.prepare.prepared_site import PreparedSite
     from smg.sites.site import Site
     from smg.sites.split import Split
@@ -58,8 +59,8 @@ def learner_for(
 
     A model is created only after the scans have been prepared without faults.
     """
-    from smg.cli.plan import planned
-    from smg.learner.config_layers import configuration, laid
+    from smg.learner.config_layers import configuration
+    from smg.learner.creation import take_plan
     from smg.learner.learner import Learner
     from smg.learner.origin import read_origin
     from smg.learner.store import Store
@@ -67,6 +68,12 @@ def learner_for(
     origin = read_origin(start) if start else None
     if (model / "model.json").is_file():
         learner = Learner(model)
+        if minutes is not None and awaits_plan(learner):
+            before = learner.config.model_dump(mode="json", exclude_defaults=True)
+            if plan := _plan_for(site, minutes, split, leave_out, [before, *given]):
+                config = configuration(plan.tree(), before).with_channels(site.channels)
+                take_plan(model, config, plan.as_file())
+                learner = Learner(model)
         if encrypt and not learner.is_encrypted:
             raise SmgError(f"{model}: --encrypt is for a new model, and this one is not encrypted; give another folder")
         if origin and (learner.model.origin and learner.model.origin.sha256) != origin.about.sha256:
@@ -77,17 +84,34 @@ def learner_for(
     if model.exists() and not (model.is_dir() and Store(model).abandoned):
         raise SmgError(f"{model}: exists and is not a model; give a new folder")
     new = new_model(model) if encrypt else None
-    checked = configuration(*given)  # a mistake in the settings is reported before the scans are looked at
-    plan = None
-    if minutes is not None and not _says_what_to_train(given):
-        plan = planned([site], minutes, leave_out, laid(*given), partial(_not_tested_on, split, checked))
-        print_line("\n".join(plan.in_short()))
-        given = [plan.tree(), *given]
+    configuration(*given)  # a mistake in the settings is reported before the scans are looked at
+    plan = None if minutes is None else _plan_for(site, minutes, split, leave_out, given)
+    given = [plan.tree(), *given] if plan else given
     config = configuration(*([origin.settings] if origin else []), *given).with_channels(site.channels)
     if origin:
         origin.check(config.network)
     prepared = prepare_to_learn(site, config, split, leave_out, few, new.vault if new else None)
     return Learner.create(model, config, origin, plan.as_file() if plan else None, encrypt=new), prepared
+
+
+def _plan_for(
+    site: Site, minutes: float, split: Split | None, leave_out: bool, given: list[dict[str, Any]]
+) -> Made | None:
+    """Return a plan from the site's scans, and print it; None if the settings given leave nothing to plan."""
+    from smg.cli.plan import planned
+    from smg.learner.config_layers import configuration, laid
+
+    if says_what_to_train(given):
+        return None
+    plan = planned([site], minutes, leave_out, laid(*given), partial(_not_tested_on, split, configuration(*given)))
+    print_line("\n".join(plan.in_short()))
+    return plan
+
+
+def awaits_plan(learner: Learner) -> bool:
+    """Return whether a model was made without settings that say what to train, and has not begun to learn."""
+    store = learner.store
+    return not (learner.model.rounds or learner.model.origin or store.under_way() or store.has_plan)
 
 
 def start_model(model: Path, given: list[dict[str, Any]], start: str, new: NewModel | None = None) -> None:
@@ -117,7 +141,7 @@ def _not_tested_on(split: Split | None, config: LearnerConfig, site: Site) -> se
     return {*split["train"], *split["validation"]}
 
 
-def _says_what_to_train(given: list[dict[str, Any]]) -> bool:
+def says_what_to_train(given: list[dict[str, Any]]) -> bool:
     """Return whether settings name an input, a network or an optimiser, which a plan would choose."""
     from smg.learner.config_layers import laid
 

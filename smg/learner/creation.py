@@ -62,6 +62,18 @@ def create_model(
     meet()
 
 
+def take_plan(folder: Path, config: LearnerConfig, plan: str) -> None:
+    """Give a model that has learned nothing the settings of a plan; in a job, the first process does it."""
+    store = Store(folder)
+    meet()
+    if first_process():
+        with store.locked():
+            settings = Settings.model_validate(config.model_dump(mode="json"))
+            store.write(store.read().model_copy(update={"config": settings}))
+            store.keep_plan(plan)
+    meet()
+
+
 def with_options(config: LearnerConfig | None, options: Mapping[str, Any]) -> LearnerConfig:
     """Return a configuration with options laid over it, checked; over the defaults if there is none."""
     if config and not options:

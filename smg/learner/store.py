@@ -194,6 +194,11 @@ class Store:
                 continue
         return [line for line in events if line.event != WROTE]
 
+    @property
+    def has_plan(self) -> bool:
+        """Return whether the settings came from a plan, or were given when the model was made."""
+        return (self.folder / "plan.yaml").exists()
+
     def keep_plan(self, text: str) -> None:
         """Keep the plan that a new model's settings came from, with its reasons."""
         with naming(path := self.folder / "plan.yaml"), replacing(path) as temporary:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import smg.planning.plan
+from smg.cli.open_model import awaits_plan
 from smg.learner.config_layers import from_yaml
+from smg.learner.learner import Learner
 from smg.planning.machine import Cost
 from smg.sites.site import Site
 from smg.sites.split import fold_site, save_splits, split_site
@@ -65,3 +67,27 @@ def test_masks_to_be_tested_on_do_not_change_the_plan(tmp_path: Path, site: Site
     assert isinstance(preparation, dict)
     assert preparation["field"] == 10
     assert "largest_component" not in plan
+
+
+@pytest.mark.usefixtures("_fast_machine")
+def test_a_model_made_without_sizes_is_planned_when_it_first_learns(tmp_path: Path, site: Site) -> None:
+    made = command("init", "model", "--method", "jm", "--set", "seed=3", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    printed, plan = _learn(tmp_path, "--set", "batch=3")
+    assert (plan["method"], plan["seed"], plan["batch"]) == ("jm", 3, 3)
+    assert "training: jm, 2 iterations of 3 slices" in printed
+    config = Learner(tmp_path / "model").config
+    assert (config.method, config.seed, config.iterations) == ("jm", 3, 2)
+    assert config.preparation.spacing
+    assert Learner(tmp_path / "model").current == 1
+
+
+def test_settings_given_to_a_new_model_are_not_planned_again(tmp_path: Path, site: Site) -> None:
+    """Also the paper's, which are the defaults."""
+    made = command("init", "paper", "--config", "paper", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert not awaits_plan(Learner(tmp_path / "paper"))
+    sizes = ("--set", "preparation.size=16", "--set", "network={width: 4, depth: 2}", "--iterations", "1")
+    assert command("init", "model", *sizes, cwd=tmp_path).returncode == 0
+    assert command("learn", "model", "A", cwd=tmp_path).returncode == 0
+    assert Learner(tmp_path / "model").config.preparation.size == 16
