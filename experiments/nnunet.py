@@ -63,6 +63,7 @@ from smg.sites.volume import read_volume
 
 ENOUGH = 1500  # steps; a plan that takes fewer in the budget gives way to a smaller one
 SMALLER = tuple({"patch": 128, "batch": 8, "features": features} for features in (16, 8))
+OURS = "ours"
 EVERY = 60.0  # seconds of training between two lines of progress
 METRICS = {"dsc": ("DSC %", 100, 1), "asd": ("ASD mm", 1, 2)}  # what its columns say, factor, decimals
 ABOUT = f"""What a user would do who may keep every scan: nnU-Net v2 (2d) on the training parts of all sites of the
@@ -118,7 +119,8 @@ def compare(run: Run, sites: Mapping[str, Site], seconds: float, plan: str | Non
         steps = peer.train(seconds, Progress(seconds))
         print(f"{steps} steps, {seconds / steps:.2f} s a step", flush=True)
         theirs = {"mirrored": evaluate(peer, True, tested, config), "plain": evaluate(peer, False, tested, config)}
-    scores = {f"ours, {run.name}": score(run, ours)} | {f"nnU-Net, {way}": score(run, of) for way, of in theirs.items()}
+    scores = {f"{OURS}, {run.name}": score(run, ours)}
+    scores |= {f"nnU-Net, {way}": score(run, of) for way, of in theirs.items()}
     figures = {"nnunet": VERSION, "plan": in_words(plans), "why": why, "seconds": seconds, "steps": steps}
     return figures | {"stream": run.stream, "seed": run.seed, "trained on": len(training), "scores": scores}
 
@@ -213,11 +215,11 @@ def score(run: Run, rows: Iterable[Row]) -> Scores:
 
 
 def table(scores: Mapping[str, Scores]) -> list[str]:
-    """Return a Markdown table, a row for each way: DSC and ASD, and how many subjects have no ASD."""
+    """Return a Markdown table, ours first: DSC and ASD, and how many subjects have no ASD."""
     columns = [(metric, name) for metric in METRICS for name in ("BM", "FM")]
     head = [f"{name} {METRICS[metric][0]}" for metric, name in columns]
     lines = [["", *head, "subjects without ASD"], ["---", *["---:"] * (len(head) + 1)]]
-    for way, of in scores.items():
+    for way, of in sorted(scores.items(), key=lambda row: not row[0].startswith(OURS)):
         cells = [_cell(of[metric][name], *METRICS[metric][1:]) for metric, name in columns]
         lines.append([way, *cells, str(of["asd"]["without"])])
     return [f"| {' | '.join(line)} |" for line in lines]
