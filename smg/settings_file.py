@@ -218,6 +218,8 @@ def _method(entry: Any, source: str) -> tuple[str, Tree]:
         if "seed" in own:
             raise SmgError(f"{source}: method {name!r} has a seed; the seeds of all methods are `seeds: [0, 1, 2]`")
         return _folder_name(name, "method", source), own
+    if isinstance(entry, list):
+        raise SmgError(f"{source}: `method` is one method's name; write a list as `methods: [jm, sga+c]`")
     raise SmgError(f"{source}: {entry!r} is not a method; write a name, or `{{name: ..., method: ..., setting: ...}}`")
 
 

@@ -17,6 +17,8 @@ LITTLE = 0.001  # of DSC: a best so far that is not worth a word
 
 def print_effects(effects: Sequence[Effect], by_round: bool = False) -> None:
     """Print a table of effects, DSC in per cent; with `by_round` for several rounds, each named once."""
+    from smg.learner.guard import SPREAD
+
     rows = []
     for place, one in enumerate(effects):
         is_first = place == 0 or effects[place - 1].round != one.round
@@ -27,6 +29,8 @@ def print_effects(effects: Sequence[Effect], by_round: bool = False) -> None:
     notes = ["DSC in %"]
     if any(one.error is not None for one in effects):
         notes.append("± is a standard error")
+        if any(one.error is not None and one.subjects == 1 for one in effects):
+            notes[-1] += f", with one subject assumed: {100 * SPREAD:g}"
     if any(one.exemplars for one in effects):
         notes.append("exemplars are trained on: no evidence")
     print("; ".join(notes))

@@ -162,11 +162,14 @@ def learn(
     parts = split_in(found, split)
     planned_for = None if configs or start else minutes or MINUTES
     refuse_few(found, len(found.subjects), parts, few)
+    had_plan = (model / "plan.yaml").exists()
     with hospitals_of(federation, model, absent, patience, timeout, secure) as peers:
         learner, prepared = learner_for(
             model, given, other_preparation, found, parts, leave_out, again, few, planned_for, start, encrypt
         )
         detail(f"settings: {learner.config.model_dump_json()}")
+        if minutes is not None and (had_plan or not learner.store.has_plan):
+            say(f"--minutes {minutes:g}: no plan was made, since the settings are given or the model has them")
         if peers:
             _greet(peers, learner, prepared, rate)
         with TrainingProgress(learner.config.iterations) as on_step:

@@ -10,7 +10,7 @@ import typer
 
 from smg.cli.options import LabelWords, LeaveOut, Roi, ending_in
 from smg.cli.terminal import detail, progress
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 
 if TYPE_CHECKING:
     from smg.planning.facts import CasesOf
@@ -39,18 +39,21 @@ def plan(
     from smg.files import replacing
     from smg.sites.labels import Labels
     from smg.sites.layouts import find_sites
+    from smg.sites.split import twice
 
     if out:
         ending_in(out, ".yaml", ".yml")
+        if out.exists():
+            raise SmgError(f"{out}: exists already; give another name, or remove it")
     sites = [site.with_roi(roi or []) for path in data for site in find_sites(path).values()]
+    for name in twice(site.name for site in sites):
+        raise Misuse(f"two sites are called {name}; give each site once, and folders of different names")
     given = {"preparation": {"labels": Labels.parse(labels).model_dump()}} if labels else {}
     made = planned(sites, minutes, leave_out, given)
     if out is None:
         print(made.as_file(), end="")
         print("\n".join(f"# {line}" for line in made.in_short()))
         return
-    if out.exists():
-        raise SmgError(f"{out}: exists already; give another name, or remove it")
     with replacing(out) as temporary:
         temporary.write_text(made.as_file())
     print("\n".join(made.in_short()))

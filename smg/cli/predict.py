@@ -129,7 +129,8 @@ def predict(
             | {"note": note or None}
             | ({"masks": [str(mask) for mask in masks]} if forms else {})
         )
-        say(f"{number}/{len(targets)}  {', '.join(map(str, masks))}  {made.millilitres:.1f} ml")
+        volume = f"{made.millilitres:.1f} ml{', empty' * (not made.millilitres)}"
+        say(f"{number}/{len(targets)}  {', '.join(map(str, masks))}  {volume}")
     _print_answers({path: answers[path] for path in paths}, faults, predictor.familiar, as_json)
 
 
@@ -189,8 +190,9 @@ def _print_rows(rows: list[dict[str, Any]], familiar: Familiar) -> None:
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     apart = ("-" if d is None else f"{d:.2f}" for d in row["distances"].values())
+    marks = ["empty"] * (not row["volume_ml"]) + ["unlike"] * bool(row["unlike"])
     volumes = [f"{of:.1f}" for of in row["volumes_ml"].values()] if len(row["volumes_ml"]) > 1 else []
-    return (f"{row['volume_ml']:.1f}", *volumes, *apart, row["nearest"] or "-", "unlike" if row["unlike"] else "")
+    return (f"{row['volume_ml']:.1f}", *volumes, *apart, row["nearest"] or "-", ", ".join(marks))
 
 
 def _notes(familiar: Familiar) -> list[str]:

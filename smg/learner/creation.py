@@ -51,12 +51,12 @@ def create_model(
             if about:
                 store.write_round(0, {"weights": weights}, StartRecord(origin=about, config=settings, files={}))
                 details["origin"] = about.model_dump(mode="json")
-            if plan is not None:
-                store.keep_plan(plan)
             encryption = vault.record if vault else None
             if encryption:
                 details["key"] = encryption.users[0]
             store.note("created", **details)
+            if plan is not None:
+                store.keep_plan(plan)
             # Last: a process that finds no model.json creates the model again.
             store.write(ModelRecord(config=settings, current=0, rounds=(), origin=about, encryption=encryption))
     meet()

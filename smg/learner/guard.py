@@ -128,7 +128,10 @@ def reasons_to_hold(judged: Mapping[str, Judged], tolerance: float) -> list[str]
     reasons = []
     for site, one in judged.items():
         if not one.measured:
-            reasons.append(f"{site} was not measured: nothing of it is kept that the round did not train on")
+            reasons.append(
+                f"{site} was not measured: nothing of it is kept that the round did not train on; give held-out scans "
+                "of it by --guard DIR"
+            )
         elif one.lost(tolerance):
             assert one.fall is not None  # it was measured
             assert one.error is not None

@@ -15,6 +15,7 @@ from smg.learner.closing import Parts
 from smg.learner.config import LearnerConfig
 from smg.learner.elsewhere import Elsewhere, Rows
 from smg.learner.history import History
+from smg.learner.pseudonyms import own_pseudonyms
 from smg.learner.round import Answering, Training
 from smg.learner.round_checks import check_drawable, check_foreground, check_outputs, check_selection
 from smg.learner.spectra import styles_of
@@ -93,6 +94,7 @@ def make_training(
     if not parts["train"]:
         raise SmgError(f"site {site}: no subject to train with; give more subjects, or another split")
     check_selection(config, [site] if not parts["validation"] else [])
+    own_pseudonyms()  # the round's record needs the secret: a folder that cannot be written is found before training
     recipe = config.recipe()
     known(recipe.policy)  # report a missing file before the round, not after it
     fresh = recipe.method.one_network_a_site

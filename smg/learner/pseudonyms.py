@@ -60,11 +60,21 @@ def own_pseudonyms() -> Pseudonyms:
     path = secret_file()
     remove_temporaries(path.parent, path.name)  # a copy of the secret that a process left when it died
     if not path.exists():
-        make_folder(path.parent)
-        with placing(path, is_good=lambda there: there.stat().st_size == LENGTH, durable=True) as temporary:
-            temporary.chmod(0o600)
-            temporary.write_bytes(secrets.token_bytes(LENGTH))
+        try:
+            _make_secret(path)
+        except OSError as error:
+            raise SmgError(
+                f"{path}: the secret of pseudonyms cannot be made ({error.strerror}); let SMG_SECRET name a file in a "
+                "folder that can be written"
+            ) from None
     return Pseudonyms(_read(path))
+
+
+def _make_secret(path: Path) -> None:
+    make_folder(path.parent)
+    with placing(path, is_good=lambda there: there.stat().st_size == LENGTH, durable=True) as temporary:
+        temporary.chmod(0o600)
+        temporary.write_bytes(secrets.token_bytes(LENGTH))
 
 
 def pseudonyms_of(identity: str | None) -> Pseudonyms | None:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:  # so that reading a history (smg.learner.history) does not im
     from smg.vault.key import Key
     from smg.vault.vault import Vault
 
+PLAN = "plan.yaml"
 EMPTY = hashlib.sha256(b"\x08" + bytes(7) + b"{}      ").hexdigest()  # hash of a file whose arrays were all removed
 TEMPORARY = re.compile(r"\..+-\d+-[0-9a-f]{8}")  # a file that a process was writing (smg.files.replacing)
 Tensors: TypeAlias = "dict[str, Tensor]"
@@ -197,11 +198,13 @@ class Store:
     @property
     def has_plan(self) -> bool:
         """Return whether the settings came from a plan, or were given when the model was made."""
-        return (self.folder / "plan.yaml").exists()
+        return (self.folder / PLAN).exists()
 
     def keep_plan(self, text: str) -> None:
         """Keep the plan that a new model's settings came from, with its reasons."""
-        with naming(path := self.folder / "plan.yaml"), replacing(path) as temporary:
+        path = self.folder / PLAN
+        self._append({"when": _now(), "event": WROTE, "file": PLAN}, sha256=hashlib.sha256(text.encode()).hexdigest())
+        with naming(path), replacing(path) as temporary:
             temporary.write_text(text)
 
     @contextmanager
@@ -228,14 +231,14 @@ class Store:
     def abandoned(self) -> bool:
         """Return whether the folder holds nothing but the remains of an interrupted creation."""
         rounds = self.folder / "rounds"
-        own = {*(self.folder / name for name in ("lock", "journal.jsonl", "plan.yaml", "rounds")), *_remains(rounds)}
+        own = {*(self.folder / name for name in ("lock", "journal.jsonl", PLAN, "rounds")), *_remains(rounds)}
         there = {*self.folder.iterdir(), *(rounds.iterdir() if rounds.is_dir() else ())}
         return not self.exists and all(path in own or TEMPORARY.fullmatch(path.name) for path in there)
 
     def clear_abandoned(self) -> None:
         """Remove the remains of an interrupted creation, so that the new model has a journal of its own."""
         if self.abandoned:
-            for path in (*_remains(self.folder / "rounds"), self.folder / "plan.yaml", self.folder / "journal.jsonl"):
+            for path in (*_remains(self.folder / "rounds"), self.folder / PLAN, self.folder / "journal.jsonl"):
                 if path.is_dir():
                     shutil.rmtree(path)
                 else:

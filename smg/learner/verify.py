@@ -9,7 +9,7 @@ from pathlib import Path
 
 from smg.errors import SmgError
 from smg.learner.chain import bad_signatures, broken_links, hashes_of, read_chain
-from smg.learner.store import EMPTY, Store
+from smg.learner.store import EMPTY, PLAN, Store
 
 LEFT_OUT = ("lock",)  # written by every command, and of no meaning afterwards
 CHECKPOINT = re.compile(r"progress/([0-9a-f]{32})\.safetensors")
@@ -39,7 +39,7 @@ def verify(folder: Path, public_key: Path | None = None) -> Verified:
     there, good = [name for name in there if name not in uncovered], 0
     arrays: dict[str, set[str]] = {}
     for name in there:
-        if name.endswith("round.json") or name == "model.json":
+        if name.endswith("round.json") or name == "model.json" or (name == PLAN and name in expected):
             found = _sha256(folder / name)
             if name not in expected:
                 uncovered.append(name)
@@ -64,7 +64,7 @@ def verify(folder: Path, public_key: Path | None = None) -> Verified:
                 good += 1
             else:
                 faults.append(f"{name}: differs from the hash that is its name")
-        elif name != "journal.jsonl" and name not in LEFT_OUT and not name.endswith(("round.json", "model.json")):
+        elif name not in ("journal.jsonl", *LEFT_OUT, *expected) and not name.endswith(("round.json", "model.json")):
             uncovered.append(name)
     return Verified(good, len(chain), tuple(faults), tuple(uncovered))
 

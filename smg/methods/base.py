@@ -205,7 +205,7 @@ def register(name: str) -> Callable[[M], M]:
 
 def find_method(name: str, **options: Any) -> Method:
     """Return the method of that name with its options; a user's own is named with its file: `mine.py:mine`."""
-    kind = METHODS.find(name)
+    kind = METHODS.find(name, "; NAME+c, as sga+c, chooses exemplars by the paper's comprehensive score")
     if kind.remembers() and not kind.keeps_of_patients:
         raise Misuse(
             f"method {kind.name}: remembers between rounds, and does not say what it holds of patients; say it in "

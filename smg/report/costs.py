@@ -128,7 +128,7 @@ def _markdown(tables: Sequence[CostTable]) -> str:
         lines += markdown_head([column.head for column in COLUMNS])
         lines += [markdown_row(name, texts) for name, *texts in _texts(table)]
         parts.append("\n".join(lines))
-    formulas = "\n".join(f"- *{name.replace('_', ' ')}*: {cost.formula}" for name, cost in COSTS.items())
+    formulas = "\n".join(f"- *{cost.label}*: {cost.formula}" for cost in COSTS.values())
     return "\n" + "\n\n".join([*parts, formulas]) + "\n"
 
 

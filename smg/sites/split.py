@@ -87,7 +87,9 @@ def load_splits(path: Path) -> dict[str, Split]:
         splits = {site: {part: tuple(map(str, parts[part])) for part in PARTS} for site, parts in sites.items()}
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except ValueError as error:
+        raise SmgError(f"{path}: not JSON ({error}); correct the file") from None
+    except (KeyError, TypeError, AttributeError):
         raise SmgError(
             f"{path}: not a split file: it lacks 'sites', or a part of a site; list {', '.join(PARTS)} for each"
         ) from None

@@ -11,10 +11,12 @@ import smg.planning.plan
 from smg.cli.open_model import awaits_plan
 from smg.learner.config_layers import from_yaml
 from smg.learner.learner import Learner
+from smg.learner.verify import verify
 from smg.planning.machine import Cost
 from smg.sites.site import Site
 from smg.sites.split import fold_site, save_splits, split_site
 from smg.sites.volume import Volume, write_volume
+from tests.cli.commands import assert_line
 from tests.cli.commands import smg as command
 from tests.conftest import affine, write_site
 
@@ -80,6 +82,17 @@ def test_a_model_made_without_sizes_is_planned_when_it_first_learns(tmp_path: Pa
     assert (config.method, config.seed, config.iterations) == ("jm", 3, 2)
     assert config.preparation.spacing
     assert Learner(tmp_path / "model").current == 1
+    again = command("learn", "model", "A", "--again", "--minutes", "9", cwd=tmp_path)
+    assert "--minutes 9: no plan was made" in again.stderr
+    assert not verify(tmp_path / "model").uncovered
+    (tmp_path / "model/plan.yaml").write_text("batch: 4\n")
+    assert verify(tmp_path / "model").faults == ("plan.yaml: differs from the hash in the journal",)
+
+
+def test_one_site_is_planned_for_once(tmp_path: Path, site: Site) -> None:
+    (tmp_path / "plan.yaml").touch()
+    assert_line(command("plan", "A", "--out", "plan.yaml", cwd=tmp_path), 1, "plan.yaml: exists already")
+    assert_line(command("plan", "A", "A", cwd=tmp_path), 2, "two sites are called A")
 
 
 def test_settings_given_to_a_new_model_are_not_planned_again(tmp_path: Path, site: Site) -> None:

@@ -79,7 +79,8 @@ def test_what_is_no_number_is_not_measured_and_not_small() -> None:
     nothing = judge("sentinels", [math.nan], [0.8])
     assert not nothing.measured
     assert reasons_to_hold({"UCL": nothing}, 100) == [
-        "UCL was not measured: nothing of it is kept that the round did not train on"
+        "UCL was not measured: nothing of it is kept that the round did not train on; give held-out scans of it by "
+        "--guard DIR"
     ]
     assert reasons_to_hold({"UCL": judge("sentinels", [], [])}, 100)
 

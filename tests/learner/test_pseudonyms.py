@@ -75,6 +75,16 @@ def test_the_secret_is_made_once_for_its_owner_alone(
         own_pseudonyms()
 
 
+def test_a_secret_that_cannot_be_made_is_found_before_training(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SMG_SECRET", str(tmp_path / "file" / "secret"))
+    learner = Learner.create(tmp_path / "model", **TINY)
+    with pytest.raises(SmgError, match=r"file/secret: the secret of pseudonyms cannot be made .*SMG_SECRET"):
+        learner.learn(Site.find(data / "A"), on_step=lambda iteration, step: pytest.fail("it began"))
+
+
 def test_weights_and_parts_do_not_depend_on_the_secret(data: Path, tmp_path: Path, secret: Path) -> None:
     one = taught(tmp_path / "one", data)
     secret.unlink()
