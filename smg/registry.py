@@ -56,7 +56,9 @@ class Registry(dict[str, T]):
 
 
 def _identity(thing: Any) -> tuple[str, str]:
-    return thing.__module__, thing.__qualname__
+    """Return where a thing is defined: a file may have been imported, and run as a user's own as well."""
+    file = getattr(sys.modules.get(thing.__module__), "__file__", None)
+    return str(Path(file).resolve()) if file else thing.__module__, thing.__qualname__
 
 
 def run_file(path: Path) -> Entries:

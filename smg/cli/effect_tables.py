@@ -29,11 +29,11 @@ def print_effects(effects: Sequence[Effect], by_round: bool = False) -> None:
     notes = ["DSC in %"]
     if any(one.error is not None for one in effects):
         notes.append("± is a standard error")
-        if any(one.error is not None and one.subjects == 1 for one in effects):
-            notes[-1] += f", with one subject assumed: {100 * SPREAD:g}"
     if any(one.exemplars for one in effects):
         notes.append("exemplars are trained on: no evidence")
     print("; ".join(notes))
+    if any(one.error is not None and one.subjects == 1 for one in effects):
+        print(f"the error of a single subject cannot be measured: {100 * SPREAD:g} is assumed")
 
 
 def effect_cells(one: Effect) -> tuple[str, ...]:

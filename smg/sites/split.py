@@ -88,7 +88,7 @@ def load_splits(path: Path) -> dict[str, Split]:
     except OSError as error:
         raise SmgError(f"{path}: {error.strerror}") from None
     except ValueError as error:
-        raise SmgError(f"{path}: not JSON ({error}); correct the file") from None
+        raise SmgError(f"{path}: not a split file: not JSON ({error}); correct it") from None
     except (KeyError, TypeError, AttributeError):
         raise SmgError(
             f"{path}: not a split file: it lacks 'sites', or a part of a site; list {', '.join(PARTS)} for each"

@@ -83,7 +83,7 @@ def test_folds_of_a_site_with_nothing_left_to_train_with() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("{", "not JSON"),
+        ("{", "not a split file: not JSON"),
         ("{}", "not a split file"),
         ('{"sites": {"HK": {"train": ["a"]}}}', "not a split file"),
         ('{"sites": {"HK": {"train": ["a"], "validation": ["a"], "test": []}}}', "case a is listed twice"),
