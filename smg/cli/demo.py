@@ -72,7 +72,7 @@ def demo(
 
 
 def _refuse_another(work: Bench, out: Path) -> None:
-    """Raise an error, before anything is drawn, if the folder holds a demo with other sites or settings."""
+    """Raise an error, before anything is drawn, if the folder's runs cannot be resumed, as those of another version."""
     from smg.errors import SmgError
     from smg.files import locked
 
@@ -81,7 +81,8 @@ def _refuse_another(work: Bench, out: Path) -> None:
             replace(work, todo=[], done=[]).sort()
         except SmgError:
             raise SmgError(
-                f"{out}: holds a demo with other sites or settings; delete the folder, or give another --out"
+                f"{out}: holds a demo that cannot go on with these sites and settings; delete the folder, or give "
+                "another --out"
             ) from None
 
 

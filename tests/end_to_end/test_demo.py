@@ -32,7 +32,7 @@ def test_the_demo_ends_with_a_picture_a_page_and_three_lines(desk: Path) -> None
     (desk / "demo/sites.png").unlink()
     result = smg("demo", "--out", "demo", cwd=desk)
     assert result.returncode == 1
-    assert result.stderr.startswith("smg: demo: holds a demo with other sites or settings; delete the folder")
+    assert result.stderr.startswith("smg: demo: holds a demo that cannot go on with these sites and settings; delete")
     assert not (desk / "demo/sites.png").exists()
 
 
