@@ -87,8 +87,9 @@ def init(
     encrypt: Encrypt = False,
     trust_code: TrustCode = False,
 ) -> None:
-    """Make a model that has learned nothing yet. Its first `smg learn` plans what --config and --set do not give.
+    """Make a model that has learned nothing yet.
 
+    Its first `smg learn` plans the settings, unless --config or --set gives an input, a network or an optimiser here.
     With --encrypt, a --key-file that is not there is made.
 
     Example: `smg init model --config plan.yaml --encrypt --key-file model.key`

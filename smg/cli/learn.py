@@ -146,6 +146,7 @@ def learn(
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
         raise Misuse(f"--tolerance {tolerance:g}: not a tolerance; give points of DSC, zero or more")
+    from smg.learner.store import Store
     from smg.sites.layouts import find_sites
 
     given = given_settings(method, iterations, configs, labels, settings)
@@ -162,7 +163,7 @@ def learn(
     parts = split_in(found, split)
     planned_for = None if configs or start else minutes or MINUTES
     refuse_few(found, len(found.subjects), parts, few)
-    had_plan = (model / "plan.yaml").exists()
+    had_plan = Store(model).has_plan
     with hospitals_of(federation, model, absent, patience, timeout, secure) as peers:
         learner, prepared = learner_for(
             model, given, other_preparation, found, parts, leave_out, again, few, planned_for, start, encrypt

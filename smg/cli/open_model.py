@@ -68,16 +68,16 @@ def learner_for(
     origin = read_origin(start) if start else None
     if (model / "model.json").is_file():
         learner = Learner(model)
+        if encrypt and not learner.is_encrypted:
+            raise SmgError(f"{model}: --encrypt is for a new model, and this one is not encrypted; give another folder")
+        if origin and (learner.model.origin and learner.model.origin.sha256) != origin.about.sha256:
+            raise SmgError(f"{model}: --from {start} is for a new model, and one is there; give another folder")
         if minutes is not None and awaits_plan(learner):
             before = learner.config.model_dump(mode="json", exclude_defaults=True)
             if plan := _plan_for(site, minutes, split, leave_out, [before, *given]):
                 config = configuration(plan.tree(), before).with_channels(site.channels)
                 take_plan(model, config, plan.as_file())
                 learner = Learner(model)
-        if encrypt and not learner.is_encrypted:
-            raise SmgError(f"{model}: --encrypt is for a new model, and this one is not encrypted; give another folder")
-        if origin and (learner.model.origin and learner.model.origin.sha256) != origin.about.sha256:
-            raise SmgError(f"{model}: --from {start} is for a new model, and one is there; give another folder")
         learner.configure(configuration(learner.config.model_dump(mode="json"), *given), other)
         learner.refuse_to_learn(site.name, again)
         return learner, prepare_to_learn(site, learner.config, split, leave_out, few, learner.store.vault)
