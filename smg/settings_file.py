@@ -78,6 +78,8 @@ def read_settings(source: str) -> SettingsFile:
     is_file = path.exists() and not path.is_dir()  # a folder may have the name of a ready configuration
     if not is_file and path.suffix not in (".yaml", ".yml"):
         return _checked(from_yaml(_ready_text(source)), source, None)
+    if not is_file:
+        raise SmgError(f"{source}: No such file; give a YAML file, or a ready configuration: {', '.join(ready())}")
     return _checked(read_yaml(path), source, path.parent)
 
 
