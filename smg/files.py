@@ -29,17 +29,25 @@ _PRIVATE: set[Path] = set()  # folders in which everything that this process mak
 def make_private(folder: Path) -> None:
     """Make a folder that only its owner can read, whatever the umask, and everything in it too.
 
-    What this process makes later inside it is private as well (`make_folder`, `replacing`, `append_line`).
+    Permissions are taken away, never given: a folder that its owner has protected against writing stays protected. What
+    this process makes later inside it is private as well (`make_folder`, `replacing`, `append_line`).
     """
     _PRIVATE.add(Path(os.path.abspath(folder)))
     make_folder(folder)
     if sys.platform == "win32" or folder.stat().st_uid != os.getuid():
         return
-    folder.chmod(0o700)
+    _hide(folder, folder.stat())
     for path, kind in _entries(folder):
-        wanted = 0o700 if stat.S_ISDIR(kind.st_mode) else 0o600
-        if stat.S_IMODE(kind.st_mode) != wanted and (stat.S_ISDIR(kind.st_mode) or stat.S_ISREG(kind.st_mode)):
-            path.chmod(wanted)
+        if stat.S_ISDIR(kind.st_mode) or stat.S_ISREG(kind.st_mode):
+            _hide(path, kind)
+
+
+def _hide(path: Path, kind: os.stat_result) -> None:
+    """Take every permission away from all but the owner, and that to execute a file."""
+    now = stat.S_IMODE(kind.st_mode)
+    private = now & (0o700 if stat.S_ISDIR(kind.st_mode) else 0o600)
+    if private != now:
+        path.chmod(private)
 
 
 def make_folder(folder: Path) -> None:

@@ -111,3 +111,13 @@ def test_a_folder_of_someone_else_is_left_as_it_is(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "getuid", lambda: (tmp_path / "shared").stat().st_uid + 1)
     make_private(tmp_path / "shared")
     assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o755
+
+
+def test_what_is_protected_against_writing_stays_so(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "model.json").write_text("{}")
+    (tmp_path / "kept" / "model.json").chmod(0o444)
+    (tmp_path / "kept").chmod(0o555)
+    make_private(tmp_path / "kept")
+    assert _modes(tmp_path / "kept") == {(True, 0o500), (False, 0o400)}
+    (tmp_path / "kept").chmod(0o700)
