@@ -24,6 +24,16 @@ def summary(runs: Sequence[Run], paper: Paper, metric: str) -> str:
     return "\n".join(lines)
 
 
+def verdicts(runs: Sequence[Run], paper: Paper) -> str:
+    """Return a table of what is found over both streams, for the claims with enough seeds; empty if none has them."""
+    lines = ["| the paper says | found | the paper's | here it |", "|---|---:|---:|---|"]
+    for claim in claims():
+        one = find(placed(claim, *STREAMS), runs, "dsc", paper)
+        if one and one.seeds >= SEEDS:
+            lines.append(f"| {claim.says} | {one.text()} | {_papers(one)} | {one.verdict} |")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
 def in_short(runs: Sequence[Run], paper: Paper) -> str:
     """Return how many of the paper's claims came out which way, by DSC."""
     judged = [find(placed(claim, *STREAMS), runs, "dsc", paper) for claim in claims() if claim.is_papers]

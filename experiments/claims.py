@@ -19,6 +19,8 @@ from smg.evaluation.metrics import COMPARED, METRICS
 from smg.report.paired import Values, apart, by_round, interval, values_of
 from smg.report.runs import Run
 
+MAIN = "prostate"  # the bench of the paper's training
+AUGMENTED = "catalogue"  # the same methods, trained with augmentation and a falling rate
 STREAMS = ("A-first", "F-first")  # the paper's two
 Paper = dict[tuple[str, str, str, str], float]  # (stream, method, metric, measure)
 
