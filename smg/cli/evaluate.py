@@ -12,6 +12,7 @@ from smg.cli.data_sites import SplitFile, prepare, sites_at, split_in
 from smg.cli.options import Json, LeaveOut, Model, Roi, RoundNumber, TrustCode, ending_in, model_first
 from smg.cli.terminal import subject_progress
 from smg.errors import Misuse, SmgError
+from smg.evaluation.metrics import is_missed
 from smg.report.text import print_json, print_table, printable
 
 NEVER = "never learned"  # the part of a subject that was in no round
@@ -85,7 +86,7 @@ def _print_evaluation(rows: list[dict[str, Any]]) -> None:
             of_part = [row for row in here if row["part"] == part]
             for name in here[0]["classes"]:
                 of_class = [row["classes"][name] for row in of_part]
-                missing = sum(row["asd"] is None for row in of_class)
+                missing = sum(map(is_missed, of_class))
                 label = site if len(here[0]["classes"]) == 1 else f"{site} {name}"
                 means = [metric.text(_average([row[metric.name] for row in of_class])) for metric in shown]
                 shown_part = "train (trained on)" if part == "train" else part

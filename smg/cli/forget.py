@@ -64,7 +64,7 @@ def _as_json(removed: Traces) -> dict[str, object]:
 
 
 def _print(removed: Traces, model: Path, by_scan: bool) -> None:
-    from smg.prepare.cache import cache_folder
+    from smg.prepare.cache import cache_path, is_cache_empty
 
     for one in reversed(removed.rounds):
         if one.said:
@@ -82,7 +82,7 @@ def _print(removed: Traces, model: Path, by_scan: bool) -> None:
             f"spectra of {site} cannot be separated by person: `smg replay drop {model} {site}` removes them all"
         )
     if removed.hashes_stay:
-        print_line("a keyed hash of the scan may still be in the records: --scan FILE removes it")
-    if not by_scan and any(cache_folder().iterdir()):
-        print_line(f"prepared copies may still be in the cache: --scan FILE removes them, or delete {cache_folder()}")
+        print_line("a keyed hash of the scan may still be in the records: --scan FILE beside --case removes it")
+    if not by_scan and not is_cache_empty():
+        print_line(f"prepared copies may still be in the cache: --scan FILE removes them, or delete {cache_path()}")
     print_line("take the scan out of the site's folder, or the site's next round learns it again")

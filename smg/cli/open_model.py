@@ -73,7 +73,7 @@ def learner_for(
         if origin and (learner.model.origin and learner.model.origin.sha256) != origin.about.sha256:
             raise SmgError(f"{model}: --from {start} is for a new model, and one is there; give another folder")
         if minutes is not None and awaits_plan(learner):
-            before = learner.config.model_dump(mode="json", exclude_defaults=True)
+            before = _given_before(learner)
             if plan := _plan_for(site, minutes, split, leave_out, [before, *given]):
                 config = configuration(plan.tree(), before).with_channels(site.channels)
                 take_plan(model, config, plan.as_file())
@@ -106,6 +106,15 @@ def _plan_for(
     plan = planned([site], minutes, leave_out, laid(*given), partial(_not_tested_on, split, configuration(*given)))
     print_line("\n".join(plan.in_short()))
     return plan
+
+
+def _given_before(learner: Learner) -> dict[str, Any]:
+    """Return the settings that the user gave when the model was made; those that follow from others are not theirs."""
+    from smg.learner.config_layers import FOLLOWS
+
+    settings = learner.config.model_dump(mode="json", exclude_defaults=True)
+    network = {key: value for key, value in settings.pop("network", {}).items() if f"network.{key}" not in FOLLOWS}
+    return settings | ({"network": network} if network else {})
 
 
 def awaits_plan(learner: Learner) -> bool:

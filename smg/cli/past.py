@@ -210,7 +210,7 @@ def replay_drop(
     """Delete a site's exemplars, sentinels and spectra, and note it in the history. This cannot be undone."""
     from smg.learner.history import History
     from smg.learner.undo import drop
-    from smg.prepare.cache import cache_folder
+    from smg.prepare.cache import cache_path, is_cache_empty
 
     history = History(model)
     if site in history.sites and not yes:
@@ -222,8 +222,8 @@ def replay_drop(
     )
     for name in dropped.leftovers:
         print_line(f"also removed, left by a process that was killed: {name}")
-    if any(cache_folder().iterdir()):
-        print_line(f"prepared scans may still be in the cache: delete {cache_folder()} to remove them")
+    if not is_cache_empty():
+        print_line(f"prepared scans may still be in the cache: delete {cache_path()} to remove them")
 
 
 def ask(question: str) -> None:

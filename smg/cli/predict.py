@@ -61,7 +61,6 @@ def predict(
     from smg.dicom.series import UID
     from smg.learner.learner import Learner
     from smg.learner.outputs import SUFFIXES, MaskWriter, check_target
-    from smg.sites.formats import scan_name
     from smg.sites.scans import apart_from_masks, chosen_series, find_scans, group_channels, mask_files
     from smg.sites.volume import geometry_note, read_volume
 
@@ -92,28 +91,33 @@ def predict(
         form: mask_files(paths, out, overwrite, n, SUFFIXES[form] if form else None)
         for form in dict.fromkeys(forms or [""])  # the scan's own format, if none is given
     }
+    maps = {
+        suffix: mask_files(paths, out, overwrite, n, suffix, "map of probabilities")
+        for suffix in (writer.probability_suffixes if probabilities else ())
+    }
+    sheets = mask_files(paths, qc, overwrite, n, ".png", "contact sheet") if qc else []
     targets: dict[Path, dict[str, Path]] = {}
+    beside: dict[Path, dict[str, Path]] = {}  # maps of probabilities and the contact sheet
     answers: dict[Path, dict[str, Any] | SmgError] = {}
     for place, path in enumerate(paths):
         try:
             check_target(path, places)
             if series is not None:
                 files_of[path] = tuple(chosen_series(file, series) for file in files_of[path])
+            beside[path] = {form: _or_raise(files[place]) for form, files in {**maps, "sheet": sheets}.items() if files}
             targets[path] = {form: _or_raise(files[place]) for form, files in places.items()}
         except SmgError as error:
             answers[path] = error
     path_of = {files_of[path][0]: path for path in targets}
 
     def write(read: Path, made: Prediction) -> None:
-        files = targets[path_of[read]]
-        writer.write(read, made, files)
-        first = next(iter(files.values()))
-        if probabilities:
-            writer.write_probabilities(first, made)
+        path = path_of[read]
+        writer.write(read, made, targets[path])
+        writer.write_probabilities(made, beside[path])
         if qc:
             from smg.report.contact_sheet import write_sheet
 
-            write_sheet(qc / f"{scan_name(first)}.png", read_volume(read), made.mask, writer.labels)
+            write_sheet(beside[path]["sheet"], read_volume(read), made.mask, writer.labels)
 
     for number, (read, made) in enumerate(predictor.predict_all([files_of[p] for p in targets], write), start=1):
         path = path_of[read]

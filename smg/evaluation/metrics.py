@@ -12,7 +12,7 @@ it has no surface, and every metric of surfaces is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -147,6 +147,11 @@ def measure(predicted: Array, truth: Array, spacing: tuple[float, float, float],
         name: metric.function(pair) if exists or not metric.of_surfaces else float("nan")
         for name, metric in METRICS.items()
     })  # fmt: skip
+
+
+def is_missed(measured: Mapping[str, float | None]) -> bool:
+    """Return whether no surface can be measured though there should be one; both masks may be empty, and rightly so."""
+    return measured["asd"] is None and measured["dsc"] != 1.0
 
 
 def surface_distances(

@@ -74,13 +74,11 @@ def without_known_scans(history: History, site: str, prepared: Sequence[Prepared
     return new
 
 
-def trained_on(history: History, site: Site) -> set[str]:
-    """Return the cases of a learned site that a round trained on."""
-    cases: set[str] = set()
-    for record in history.records_of(site.name):
-        names, by_key = set(record.parts.train), _key_of(record)
-        cases |= {s.case for s in site.subjects if by_key.subject(record.config.seed, site.name, s.case) in names}
-    return cases
+def surely_untrained(history: History, site: Site, prepared: Sequence[Prepared]) -> list[Prepared]:
+    """Return the scans that no round trained on; a known scan under a name unknown to its round may have been."""
+    known, part_of = _known_scans(history.records()), parts_before(history, site)
+    untrained = [p for p in prepared if part_of.get(p.subject.case) != "train"]
+    return [p for p in untrained if p.subject.case in part_of or _site_of(p, known) is None]
 
 
 def check_trained(history: History, site: Site, split: Split, say: Callable[[str], None] | None) -> None:

@@ -174,5 +174,6 @@ def abandon(versions: Versions) -> UnderWay | None:
         noted = bool(last) and last[0].event == "abandoned" and known in ({}, last[0].details())
         if not noted:  # by a process that died before it had removed everything
             store.note("abandoned", **what)  # first: without a checkpoint nothing would be left to be noted
+        store.remove_leftovers()  # a folder of the round, if the process died before model.json named it
         store.forget_progress()
         return under_way

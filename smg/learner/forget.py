@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from smg.errors import SmgError
@@ -27,6 +27,7 @@ from smg.prepare.cache import cached_copies
 from smg.prepare.encrypted import encrypted_copies
 from smg.sites.check import stored, turned
 from smg.sites.layouts import case_of
+from smg.sites.nnunet_channels import split_case
 from smg.sites.volume import read_volume
 
 Names = Mapping[str, frozenset[str]]  # pseudonyms of the person, by site
@@ -78,6 +79,7 @@ def person_of(case: str | None, scans: Sequence[Path], site: str | None = None) 
 def find(history: History, person: Person) -> Traces:
     """Return what every round and the cache hold of a person; an error where nothing does."""
     folder, records = history.store.folder, [history.record(number) for number in history.model.numbers]
+    person = _as_learned(folder, records, person)
     names = _names(records, person)
     rounds = [_in_round(history.store, record, names, person) for record in reversed(records)]
     vault = history.store.vault  # the files that hold a person can only be separated by their key
@@ -108,6 +110,7 @@ def forget(history: History, person: Person) -> Traces:
     with store.locked():
         history.reload()
         refuse_under_way(history)
+        store.remove_leftovers()
         begun = _begun(store)
         try:
             traces = find(history, person)
@@ -123,7 +126,6 @@ def forget(history: History, person: Person) -> Traces:
         for path in traces.cached:
             path.unlink(missing_ok=True)
             sync_folder(path.parent)
-        store.remove_leftovers()
         for one in traces.rounds:
             for name, gone in one.arrays.items():
                 there = store.read_tensors(one.round, name)
@@ -156,6 +158,26 @@ def refuse_under_way(history: History) -> None:
     folder = history.store.folder
     if any((folder / "progress").glob("[!.]*.safetensors")):
         raise SmgError(f"{folder}: a round is under way; finish it, or give it up: `smg abandon {folder}`")
+
+
+def _as_learned(folder: Path, records: Sequence[RoundRecord], person: Person) -> Person:
+    """Return a person who is known by a scan under the case name it was learned by.
+
+    The case is the file's name, or that without nnU-Net's number of a channel. A scan that was learned under any other
+    name is an error: its hashes alone would be removed, and then nothing would lead to its rows and slices.
+    """
+    knowing = [record for record in records if _hashes(record, person)]
+    if not person.by_scan or not knowing:
+        return person
+    for case in dict.fromkeys((person.case, split_case(person.case)[0])):
+        named = replace(person, case=case)
+        names = _names(records, named)
+        if all(_named(record, record.site, names) for record in knowing):
+            return named
+    raise SmgError(
+        f"{folder}: knows this scan, of site {knowing[0].site}, but by another case name than its file's; "
+        "give the name too, with --case, also if only the scan's hash is left"
+    )
 
 
 def _names(records: Sequence[RoundRecord], person: Person) -> Names:

@@ -230,7 +230,7 @@ class Learner:
             parts = parts_of_round(versions, site, split, leave_out, say, prepared)
             training = make_training(versions, site.name, parts, answering, elsewhere)
             check_training(training, say)
-            guarding = Guarding(None if unguarded else tolerance, self.never_trained_on(held_out or {}))
+            guarding = Guarding(None if unguarded else tolerance, never_trained_on(versions, held_out or {}, say))
             run_with_checkpoints(versions, training, parts, checkpoint_seconds, on_step, say)
             close(versions, training, parts, guarding, elsewhere)
             meet()
@@ -261,7 +261,7 @@ class Learner:
         return self.versions.prepare(site, config, leave_out, progress)
 
     def never_trained_on(self, sites: Mapping[str, Site]) -> dict[str, list[Prepared]]:
-        """Return held-out scans of learned sites, prepared; scans that a round trained on are left out."""
+        """Return held-out scans of learned sites, prepared, without those that a round may have trained on."""
         return never_trained_on(self.versions, sites)
 
     def parts_of(self, site: Site, upto: int | None = None) -> dict[str, str]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from smg.errors import SmgError
 from smg.gradients.oracle import GradientSource
-from smg.learner.admission import check_trained, split_as_before, trained_on, without_known_scans
+from smg.learner.admission import check_trained, split_as_before, surely_untrained, without_known_scans
 from smg.learner.checkpoints import refuse_others
 from smg.learner.closing import Parts
 from smg.learner.config import LearnerConfig
@@ -77,12 +77,22 @@ def parts_of_round(
     return parts
 
 
-def never_trained_on(versions: Versions, sites: Mapping[str, Site]) -> dict[str, list[Prepared]]:
-    """Return held-out scans of learned sites, prepared; scans that a round trained on are left out."""
+def never_trained_on(
+    versions: Versions, sites: Mapping[str, Site], say: Callable[[str], None] | None = None
+) -> dict[str, list[Prepared]]:
+    """Return held-out scans of learned sites, prepared, without those that a round may have trained on."""
+    history = versions.history
+    if sites and history.has_learned and not set(sites) & set(history.sites):
+        raise SmgError(
+            f"held-out scans of {', '.join(sites)}: no such site was learned; name their folders "
+            f"as the model names its sites: {', '.join(history.sites)}"
+        )
     found = {}
     for name, site in sites.items():
-        trained = trained_on(versions.history, site.called(name))
-        found[name] = [p for p in versions.prepare(site, versions.config) if p.subject.case not in trained]
+        prepared = versions.prepare(site, versions.config)
+        found[name] = surely_untrained(history, site.called(name), prepared) if name in history.sites else prepared
+        if say and (count := len(prepared) - len(found[name])):
+            say(f"site {name}: {count} of {len(prepared)} held-out scans may have been trained on, and do not judge")
     return found
 
 

@@ -15,7 +15,6 @@ from smg.dicom.series import is_series, read_series
 from smg.errors import Misuse, SmgError
 from smg.learner.learner import Learner
 from smg.learner.predictor import Prediction
-from smg.sites.formats import scan_name
 from smg.sites.labels import Labels
 from smg.sites.volume import Volume, naming, write_volume
 
@@ -61,14 +60,18 @@ class MaskWriter:
                 origin = Origin(smg.__version__, self.round, self.digest, made.unlike)
                 DICOM[form](target, series, self.labels.index(made.mask.array), self.structures, origin)
 
-    def write_probabilities(self, mask: Path, made: Prediction) -> None:
-        """Write the probability of each class beside a mask, as NAME.CLASS.probability.nii.gz."""
+    @property
+    def probability_suffixes(self) -> tuple[str, ...]:
+        """Return the end of the name of each class's map of probabilities."""
+        plain = ("".join(c if c.isalnum() or c in "-_" else "-" for c in name) for name in self.labels.names)
+        return tuple(f".{name}.probability.nii.gz" for name in plain)
+
+    def write_probabilities(self, made: Prediction, targets: Mapping[str, Path]) -> None:
+        """Write the probability of each class to its target, if the prediction has them."""
         if made.probabilities is None:
             return
-        for number, name in enumerate(self.labels.names, start=1):
-            plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
-            target = mask.with_name(f"{scan_name(mask)}.{plain}.probability.nii.gz")
-            write_volume(target, Volume(made.probabilities[number], made.mask.affine))
+        for number, suffix in enumerate(self.probability_suffixes, start=1):
+            write_volume(targets[suffix], Volume(made.probabilities[number], made.mask.affine))
 
 
 def check_target(scan: Path, forms: Iterable[str]) -> None:

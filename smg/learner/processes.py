@@ -31,6 +31,15 @@ def meet() -> None:
         distributed.barrier()
 
 
+def agreed(value: float) -> float:
+    """Return the first process's value in every process of a job, so that all decide alike."""
+    if not distributed.is_initialized():
+        return value
+    held = [value]
+    distributed.broadcast_object_list(held)
+    return held[0]
+
+
 def first_process() -> bool:
     """Return whether this process writes: the only process, or rank 0 of a job."""
     return not distributed.is_initialized() or distributed.get_rank() == 0

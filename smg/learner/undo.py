@@ -60,6 +60,7 @@ def drop(history: History, site: str) -> Dropped:
     store = history.store
     with store.locked():
         history.reload()
+        left = store.remove_leftovers()
         rounds = [entry.round for entry in history.model.rounds if entry.site == site]
         if not rounds:
             raise SmgError(
@@ -68,7 +69,6 @@ def drop(history: History, site: str) -> Dropped:
         arrays, exemplars = _arrays_of(history, rounds)
         states = _states_of(history, site)
         begun = unfinished(store.journal(), DROPPING, DROPPED, site=site)
-        left = store.remove_leftovers()
         if not arrays and not states and not left and begun is None:
             raise SmgError(f"{store.folder}: nothing of site {site} is kept any more; there is nothing to drop")
         if begun is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pydantic import BaseModel, ValidationError
 from torch import Tensor, nn
@@ -45,9 +45,9 @@ class Versions:
     def _configured(self) -> LearnerConfig:
         """Return the configuration that was given if it fits the current round, or else that round's."""
         try:
-            own = self.as_prepared(self.history.current)
+            own = self._own(self.history.current, ("preparation",))
         except SmgError:  # the round is damaged; the model still opens, so that it can be rolled back
-            own = self.as_prepared(0)
+            own = self._own(0)
         config, folder = self._given or own, self.store.folder
         if config.network != own.network:
             changed = _changed(own.network, config.network)
@@ -60,11 +60,15 @@ class Versions:
         return config
 
     def as_prepared(self, number: int) -> LearnerConfig:
-        """Return the model's configuration, with scans prepared and masks cleaned as for a round's network."""
+        """Return the model's configuration, with scans prepared and masks made as for a round's network."""
+        return self._own(number, ("preparation", "largest_component", "mirror"))
+
+    def _own(self, number: int, as_then: Sequence[str] = ()) -> LearnerConfig:
+        """Return the model's configuration, with these settings as a round had them."""
         config = self.history.model.config.tree()
         if number:
             then = self.history.record(number).config.tree()
-            config |= {key: then[key] for key in ("preparation", "largest_component", "mirror") if key in then}
+            config |= {key: then[key] for key in as_then if key in then}
         try:
             return LearnerConfig.model_validate(config, context=OPENED)
         except ValidationError as error:

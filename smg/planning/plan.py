@@ -10,6 +10,7 @@ from typing import Any
 
 from smg.learner.config import LearnerConfig
 from smg.learner.config_layers import Tree, configuration, from_yaml, laid, to_yaml_line
+from smg.learner.processes import agreed
 from smg.planning.facts import Facts
 from smg.planning.looks import Look, looks
 from smg.planning.machine import Cost, cost_of, here
@@ -130,7 +131,8 @@ def _largest_affordable(
     enough = max(ENOUGH, int(base.get("iterations", 0)))
     chosen: tuple[Look, Cost] | None = None
     for look in looks(facts):
-        cost = _cost(facts, look, base)
+        measured = _cost(facts, look, base)
+        cost = replace(measured, seconds=agreed(measured.seconds))
         if say:
             say(f"tried {look.size} x {look.size}, width {look.width}: {cost.seconds:.2f} s an iteration")
         is_affordable = 60 * minutes / cost.seconds >= enough

@@ -37,8 +37,7 @@ def cache_folder() -> Path:
 
     It is readable by its owner alone, with everything in it, since it holds images of patients.
     """
-    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smg"
-    folder = Path(os.environ.get("SMG_CACHE") or default)
+    folder = cache_path()
     try:
         if folder not in _PRIVATE:
             make_private(folder)
@@ -49,6 +48,18 @@ def cache_folder() -> Path:
             f"{folder}: prepared scans cannot be written there: {error.strerror}; set SMG_CACHE to another folder"
         ) from None
     return folder
+
+
+def cache_path() -> Path:
+    """Return the path of the cache's folder, whether it exists or not."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "smg"
+    return Path(os.environ.get("SMG_CACHE") or default)
+
+
+def is_cache_empty() -> bool:
+    """Return whether the cache holds nothing; it is not made."""
+    path = cache_path()
+    return not (path.is_dir() and any(path.iterdir()))
 
 
 def key_of(subject: Subject, stored_options: dict[str, object]) -> str:
@@ -185,7 +196,7 @@ def described(about: dict[str, Any]) -> Described:
 def cached_copies(content: str, turned: str) -> list[Path]:
     """Return the cache's entries of a scan, however it was prepared, by the hashes of its voxels."""
     found = []
-    for path in sorted(cache_folder().glob("[!.]*.safetensors")):
+    for path in sorted(cache_path().glob("[!.]*.safetensors")):
         try:
             about = json.loads(safetensors_header(path)[1]["about"])
             if about["content"] == content or (turned and about["turned"] == turned):

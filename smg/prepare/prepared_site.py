@@ -62,7 +62,7 @@ def prepare_site(
             path = _entry(folder, key_of(subject, stored), vault)
         except OSError as error:
             return [Fault(site.name, subject.case, str(error.filename), error.strerror or str(error))]
-        if (ready := _open(path, subject, vault)) is not None:
+        if (ready := _open(path, subject, vault)) is not None and _as_described(ready, site, options):
             return ready
         found = examine(subject, options.labels, limit, site.label_values)
         if not found.faults:
@@ -204,6 +204,13 @@ def _make(path: Path, subject: Subject, found: Examined, options: Preparation, v
         raise SmgError(
             f"{path.parent}: prepared scans cannot be written there: {error.strerror}; set SMG_CACHE to another folder"
         ) from None
+
+
+def _as_described(prepared: Prepared, site: Site, options: Preparation) -> bool:
+    """Return whether the data set's description lists every value of a mask; it may have changed since."""
+    if site.label_values is None or options.labels.classes is not None:
+        return True
+    return site.label_values.issuperset(prepared.values)
 
 
 def _vanished(subject: Subject, path: Path) -> Fault:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from smg.evaluation.metrics import LISTED
+from smg.evaluation.metrics import LISTED, is_missed
 from smg.report.runs import Run
 
 WORDS = ("method", "stream", "seed", "after", "site", "subject")  # the columns before the metrics
@@ -19,7 +19,7 @@ class Failures:
 
     method: str
     subjects: int
-    empty: int  # without a surface to measure: nothing was predicted
+    empty: int  # nothing was predicted, and so there is no surface to measure, where something is
     poor: int  # with a DSC below `POOR`, including the empty ones
 
 
@@ -84,7 +84,7 @@ def failures(runs: Sequence[Run]) -> list[Failures]:
             for row in run.results.subjects
             if row.round == run.order[-1]
         ]
-        empty = sum(any(one["asd"] is None for one in classes) for classes in here)
+        empty = sum(any(is_missed(one) for one in classes) for classes in here)
         poor = sum(any((one["dsc"] or 0.0) < POOR for one in classes) for classes in here)
         found.append(Failures(name, len(here), empty, poor))
     return found

@@ -91,8 +91,12 @@ class Labels(BaseModel):
         return indexed
 
     def values(self, indexed: Array) -> Array:
-        """Return class indices as mask values: the first value of each class, or 1 if any value is foreground."""
-        firsts = [self.background[0], *(of[0] for of in self.classes.values())] if self.classes else [0, 1]
+        """Return class indices as mask values: each class's first, 1 if any value is foreground, 0 for background.
+
+        Background is its own first value if 0 is not one of them.
+        """
+        outside = 0 if 0 in self.background else self.background[0]
+        firsts = [outside, *(of[0] for of in self.classes.values())] if self.classes else [0, 1]
         kind = np.uint8 if min(firsts) >= 0 and max(firsts) < 256 else np.int32
         return np.array(firsts, kind)[indexed]
 

@@ -89,11 +89,17 @@ def _beside(scan: Path, number: str) -> Path:
 
 
 def mask_files(
-    scans: Sequence[Path], out: Path, overwrite: bool = False, n: int = 1, suffix: str | None = None
+    scans: Sequence[Path],
+    out: Path,
+    overwrite: bool = False,
+    n: int = 1,
+    suffix: str | None = None,
+    what: str = "mask",
 ) -> list[Path | SmgError]:
     """Return the file for each scan's mask, OUT/NAME in the scan's format, or the error that forbids it.
 
     `suffix`: another ending of the name than that of the scan's format.
+    `what`: what the files are, for errors, such as `contact sheet`.
     `n`: channels of a subject; with more than one, `scans` are the first of each and NAME is without the number.
     If two names are the same, all masks keep their scans' folders below the common one. No mask replaces one of the
     scans or another mask; only with `overwrite` does it replace any other file.
@@ -110,10 +116,12 @@ def mask_files(
     files: list[Path | SmgError] = []
     for scan, name in zip(scans, names, strict=True):
         if (out / name).resolve() in originals:
-            files.append(SmgError(f"{scan}: the mask would overwrite the scan {out / name}; give another folder"))
+            files.append(SmgError(f"{scan}: the {what} would overwrite the scan {out / name}; give another folder"))
         elif (other := first.setdefault(name, scan)) is not scan:
             files.append(
-                SmgError(f"{scan}: its mask would be the same file as that of {other}; predict it into another folder")
+                SmgError(
+                    f"{scan}: its {what} would be the same file as that of {other}; predict it into another folder"
+                )
             )
         elif (out / name).exists() and not overwrite:
             files.append(SmgError(f"{scan}: {out / name} exists already; --overwrite replaces it"))

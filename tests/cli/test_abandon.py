@@ -42,7 +42,9 @@ def test_it_is_given_up_by_a_command(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "model", model)
     refused = smg("learn", model, folder / "A", "--again", "--unguarded")
     assert_line(refused, 1, "a round on site C is under way", f"`smg abandon {model}`")
+    shutil.copytree(model / "rounds/002", model / "rounds/003")  # as if it had died before model.json named it
     given_up = smg("abandon", model)
+    assert not (model / "rounds/003").exists()
     assert given_up.stdout == "round 3, C, was given up at iteration 1\n"
     assert not (model / "progress").exists()
     assert "abandoned: round 3, site C, iteration 1" in smg("history", model).stdout

@@ -33,7 +33,7 @@ def test_it_prints_what_went_and_what_cannot_be_taken_back(desk: Path) -> None:
     line = "weights trained with this person, which cannot be taken back: round 1; rounds that go on from them: 2\n"
     assert line in done.stdout
     assert "spectra of A cannot be separated by person: `smg replay drop model A` removes them all" in done.stdout
-    assert "a keyed hash of the scan may still be in the records: --scan FILE removes it" in done.stdout
+    assert "a keyed hash of the scan may still be in the records: --scan FILE beside --case removes it" in done.stdout
     assert "forgot a subject: rounds [1]" in smg("history", "model", cwd=desk).stdout
     assert smg("verify", "model", cwd=desk).returncode == 0
     assert smg("report", "model", "--out", "report.html", cwd=desk).returncode == 0
@@ -43,9 +43,17 @@ def test_of_a_person_forgotten_before_only_the_hashes_and_copies_are_left(desk: 
     case = trained(desk)
     assert smg("forget", "model", "--case", case, "--site", "A", "--yes", cwd=desk).returncode == 0
     smg("learn", "new", "A", *TINY, cwd=desk)  # fills the cache
-    done = smg("forget", "model", "--scan", f"A/{case}.nii.gz", "--yes", cwd=desk).stdout
+    done = smg("forget", "model", "--case", case, "--scan", f"A/{case}.nii.gz", "--yes", cwd=desk).stdout
     assert "round 1: removed hashes of the scan\nprepared copies removed from the cache: 1\n" in done
     assert "no weights were trained with this person, as far as the records still say" in done
+
+
+def test_a_cache_that_cannot_be_made_hinders_nothing(desk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SMG_CACHE", "/proc/none")
+    done = smg("forget", "model", "--case", trained(desk), "--site", "A", "--yes", cwd=desk)
+    assert done.returncode == 0, done.stderr
+    dropped = smg("replay", "drop", "model", "B", "--yes", cwd=desk)
+    assert dropped.returncode == 0, dropped.stderr
 
 
 def test_as_json_by_the_scan(desk: Path) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import smg.planning.plan
-from smg.cli.open_model import awaits_plan
-from smg.learner.config_layers import from_yaml
+from smg.cli.open_model import _given_before, awaits_plan, says_what_to_train
+from smg.learner.config_layers import configuration, from_yaml
 from smg.learner.learner import Learner
 from smg.learner.verify import verify
 from smg.planning.machine import Cost
@@ -43,6 +43,17 @@ def test_a_planned_model_starts_with_a_method_that_stores_outputs(tmp_path: Path
     assert (plan["method"], plan["iterations"], plan["batch"]) == ("der++", 2, 3)
     assert "training: der++, 2 iterations of 3 slices" in printed
     assert "scans:    5 of A for training and validation" in printed
+
+
+@pytest.mark.parametrize("words", [("--labels", "a=1", "--labels", "b=2"), ("--set", "preparation.adjacent=3")])
+def test_a_model_made_with_what_a_plan_does_not_choose_is_planned(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Classes and channels of the network follow from these: the user has not given a network."""
+    assert command("init", "model", *words, cwd=tmp_path).returncode == 0
+    before = _given_before(Learner(tmp_path / "model"))
+    assert not says_what_to_train([before])
+    assert configuration(before) == Learner(tmp_path / "model").config
+    width = configuration(before, {"network": {"width": 5}})
+    assert says_what_to_train([_given_before(Learner.create(tmp_path / "other", width))])
 
 
 @pytest.mark.usefixtures("_fast_machine")

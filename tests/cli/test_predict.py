@@ -155,6 +155,25 @@ def test_contact_sheets_and_probabilities(folder: Path) -> None:
     assert "--qc scans/one.nii.gz: is a file" in refused.stderr
 
 
+def test_sheets_and_maps_of_equal_names_are_kept_apart_and_replace_nothing(folder: Path) -> None:
+    words = ("predict", "model", "scans/one.nii.gz", "more/one.nii.gz", "--out", "kept", "--qc", "sheets")
+    assert smg(*words, "--probabilities", cwd=folder).returncode == 0
+    for name in ("scans", "more"):
+        assert (folder / "sheets" / name / "one.png").exists()
+        assert (folder / "kept" / name / "one.foreground.probability.nii.gz").exists()
+    there = (folder / "sheets/more/one.png").stat().st_mtime_ns
+    again = smg(*words[:4], "--out", "elsewhere", "--qc", "sheets", cwd=folder)
+    assert again.returncode == 1
+    assert "sheets/more/one.png exists already; --overwrite replaces it" in again.stderr
+    assert (folder / "sheets/more/one.png").stat().st_mtime_ns == there
+    write_volume(folder / "two-formats" / "x.nii", scan(53)[0])
+    write_volume(folder / "two-formats" / "x.nii.gz", scan(54)[0])
+    both = smg("predict", "model", "two-formats", "--out", "both", "--qc", "sheets", "--json", cwd=folder)
+    assert both.returncode == 1
+    assert "its contact sheet would be the same file as that of" in both.stderr
+    assert len(list((folder / "both").iterdir())) == 1
+
+
 def test_bfloat16_where_the_processor_has_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 

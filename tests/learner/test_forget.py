@@ -149,8 +149,31 @@ def test_by_the_scan_its_hashes_and_cached_copies_go_too(desk: Path) -> None:
 def test_hashes_go_when_the_scan_is_given_later(desk: Path) -> None:
     model = desk / "model"
     assert forget(History(model), Person("Case01", "A")).hashes_stay
-    later = forget(History(model), person_of(None, [desk / "A" / "Case01.nii.gz"]))
+    scan = desk / "A" / "Case01.nii.gz"
+    with pytest.raises(SmgError, match="give the name too, with --case, also if only the scan's hash is left"):
+        forget(History(model), person_of(None, [scan]))
+    later = forget(History(model), person_of("Case01", [scan]))
     assert [one.said for one in later.rounds] == [("hashes of the scan",)] * 2
+
+
+def test_a_scan_under_nnunets_name_finds_its_case(desk: Path) -> None:
+    model, renamed = desk / "model", desk / "Case01_0000.nii.gz"
+    shutil.copy(desk / "A" / "Case01.nii.gz", renamed)
+    removed = forget(History(model), person_of(None, [renamed]))
+    assert all("part" in one.said and "hashes of the scan" in one.said for one in removed.rounds)
+    assert by_case(model)["Case01"].encode() not in without_journal(model)
+
+
+def test_a_scan_under_another_name_is_not_forgotten_by_half(desk: Path) -> None:
+    model, renamed = desk / "model", desk / "export.nii.gz"
+    case, name = one_of(model, "train")
+    shutil.copy(desk / "A" / f"{case}.nii.gz", renamed)
+    before = fingerprint(model)
+    with pytest.raises(SmgError, match="knows this scan, of site A, but by another case name than its file's"):
+        forget(History(model), person_of(None, [renamed]))
+    assert fingerprint(model) == before
+    forget(History(model), person_of(case, [renamed]))
+    assert name.encode() not in without_journal(model)
 
 
 def test_the_journal_notes_it_without_a_name(desk: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from smg.errors import SmgError
 from smg.evaluation.subjects import prepared_dice, prepared_score
 from smg.learner.config import LearnerConfig
 from smg.learner.exemplars import alias
@@ -146,6 +148,28 @@ def test_held_out_scans_judge_in_place_of_sentinels_without_those_trained_on(dat
     assert judged.evidence == "held-out scans"
     assert judged.subjects == len(Site.find(data, "A").subjects) - trained
     assert not record.held
+
+
+def test_a_held_out_scan_that_was_trained_on_under_another_name_does_not_judge(data: Path, tmp_path: Path) -> None:
+    model, notes = learner(tmp_path / "model", data, "A", guard={"subjects": 0, "tolerance": 100}), list[str]()
+    kept_apart = tmp_path / "apart" / "A"
+    kept_apart.mkdir(parents=True)
+    for path in (data / "A").iterdir():
+        shutil.copy(path, kept_apart / path.name.replace("Case", "patient"))
+    for suffix in ("", "_segmentation"):
+        shutil.copy(data / "C" / f"Case00{suffix}.nii.gz", kept_apart / f"new{suffix}.nii.gz")
+    record = model.learn(Site.find(data, "B"), held_out=find_sites(tmp_path / "apart"), say=notes.append)
+    assert Judged.model_validate(record.guard.sites["A"]).subjects == 1
+    count = len(Site.find(data, "A").subjects)
+    assert f"site A: {count} of {count + 1} held-out scans may have been trained on, and do not judge" in notes
+
+
+def test_held_out_scans_of_no_learned_site_are_refused(data: Path, tmp_path: Path) -> None:
+    model = learner(tmp_path / "model", data, "A", guard={"subjects": 0, "tolerance": 100})
+    shutil.copytree(data / "A", tmp_path / "reference-scans")
+    with pytest.raises(SmgError, match=r"of reference-scans: no such site was learned; .* names its sites: A"):
+        model.learn(Site.find(data, "B"), held_out=find_sites(tmp_path / "reference-scans"))
+    assert model.current == 1
 
 
 def test_fine_tuning_is_guarded_too(data: Path, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch.distributed as distributed
 
 import smg.planning.plan
 from smg.errors import SmgError
@@ -69,6 +71,25 @@ def test_the_largest_candidate_that_makes_enough_iterations(machine: list[int]) 
     assert 600 / (size**2 * width / 1e6) < ENOUGH  # the next one would not
     assert machine == [size for size, _ in CANDIDATES[: place + 2]]  # and no dearer one was tried
     assert made.expected <= 10
+
+
+def _plan_as(rank: int, folder: Path) -> None:
+    """Plan as one of two processes, of which the second takes twice as long for a step."""
+    distributed.init_process_group("gloo", f"file://{folder}/group", rank=rank, world_size=2)
+    smg.planning.plan.cost_of = lambda config, side: Cost((1 + rank) * side**2 / 1e6, 1000)
+    (folder / f"plan-{rank}").write_text(make_plan(FACTS, minutes=2).as_file())
+    distributed.destroy_process_group()
+
+
+def test_all_processes_of_a_job_make_the_first_ones_plan(tmp_path: Path) -> None:
+    spawned = multiprocessing.get_context("fork")
+    both = [spawned.Process(target=_plan_as, args=(rank, tmp_path)) for rank in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join(60)
+        assert one.exitcode == 0
+    assert (tmp_path / "plan-0").read_text() == (tmp_path / "plan-1").read_text()
 
 
 def test_a_slow_machine_still_gets_a_plan(machine: list[int]) -> None:

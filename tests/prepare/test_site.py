@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,14 @@ def test_a_site_with_faults_is_refused_unless_they_are_left_out(tmp_path: Path) 
     assert "\n" not in str(error.value)
     left = prepare_site(Site.find(folder), SMALL, leave_out=True)
     assert [p.subject.case for p in left] == ["Case00", "Case02"]
+
+
+def test_a_description_that_lists_fewer_values_since_is_heard(tmp_path: Path) -> None:
+    site = replace(Site.find(write_site(tmp_path / "A", 2)), label_values=frozenset((0, 1)))
+    assert len(prepare_site(site, Preparation(size=16))) == 2
+    with pytest.raises(SmgError, match="label values that were not expected: 1"):
+        prepare_site(replace(site, label_values=frozenset((0, 2))), Preparation(size=16))
+    assert len(prepare_site(site, Preparation(size=16))) == 2
 
 
 def test_the_cache_is_readable_by_its_owner_alone_and_names_no_patient(tmp_path: Path) -> None:

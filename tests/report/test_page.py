@@ -356,6 +356,14 @@ def test_a_subject_of_several_classes_is_one_subject() -> None:
     assert (counted.subjects, counted.empty, counted.poor) == (3, 1, 2)
 
 
+def test_nothing_predicted_where_nothing_is_is_no_failure() -> None:
+    classes = {"zone": {"dsc": 0.9, "asd": 1.0}, "lesion": {"dsc": 1.0, "asd": None}}
+    rows = [{"round": "B", "site": "A", "subject": "Case0", "classes": classes}]
+    results = as_results(name="jm", stream={"order": ["A", "B"], "unseen": None}, subjects=rows)
+    (counted,) = failures([Run(Path(), results)])
+    assert (counted.subjects, counted.empty, counted.poor) == (1, 0, 0)
+
+
 @pytest.mark.usefixtures("no_files")
 def test_one_figure_has_the_differences_of_all_methods_on_all_streams(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench", ("finetune", "jm", "sga+c"), TWO_STREAMS, (0, 1), subjects=2, reports=3)

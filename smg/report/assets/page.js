@@ -67,7 +67,8 @@ const subjectTable = (data) => {
   const text = (row, column) => data.words[column][row[column]];
   const line = new Map(data.rows.map((row) => [row, data.words.map((_, column) => text(row, column)).join(" ").toLowerCase()]));
   const metric = (row, name) => row[WORDS + data.metrics.indexOf(name)];
-  const failed = (row) => metric(row, "asd") === null || metric(row, "dsc") < 50;
+  const missed = (row) => metric(row, "asd") === null && metric(row, "dsc") < 100;
+  const failed = (row) => missed(row) || metric(row, "dsc") < 50;
   const atEnd = (row) => text(row, 3) === data.ends[row[1]];
   // Hide a column with the same word in every row, to save room on a phone; site and subject stay.
   const columns = data.heads.map((_, column) => column).filter((c) => c > 3 || data.words[c].length > 1);
