@@ -126,7 +126,8 @@ class PlannedBench(Generic[Run]):
         stream = StreamRecord(order=tuple(run.stream.order), unseen=run.stream.unseen)
         try:
             config = LearnerConfig.model_validate(results.config.tree(), context=OPENED)
-            same = config == run.config and results.stream == stream
+            planned = run.config.with_channels(config.preparation.channels or ("image",))
+            same = config == planned and results.stream == stream
         except (ValidationError, SmgError):  # of another version
             same = False
         if not same:

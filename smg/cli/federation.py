@@ -157,7 +157,8 @@ def status(federation: Own, as_json: Json = False) -> None:
     of = f" of {limits.budget} allowed" if limits.budget is not None else ""
     print(f"{kit.name} has given {answered} answers{of}; each is a line of {kit.folder / 'answers.jsonl'}")
     if "epsilon" in facts:
-        print(f"noise: ε = {facts['epsilon']:.3g} at δ = {limits.delta:g}, for each slice")
+        of_what = "for each slice, of gradients; features and DSC are answered without noise"
+        print(f"noise: ε = {facts['epsilon']:.3g} at δ = {limits.delta:g}, {of_what}")
 
 
 for command in (init, serve, join, status):

@@ -131,6 +131,8 @@ def _matrix(folder: Path, line: list[RoundRecord]) -> dict[str, float]:
         results = results_of(folder.resolve().parent)
     except SmgError:  # not the results of a run
         return {}
-    if results is None or not line or [one.site for one in line] != results.stream.sites[: len(line)]:
-        return {}  # the model is not a run's, or has gone its own way since
+    if results is None or not line or results.part != "test":
+        return {}
+    if [(one.round, one.site) for one in line] != list(enumerate(results.stream.sites[: len(line)], start=1)):
+        return {}  # the model has gone its own way since
     return {site: dsc for site, dsc in results.matrix["dsc"][line[-1].site].items() if dsc is not None}

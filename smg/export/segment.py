@@ -22,6 +22,7 @@ import json
 import math
 import re
 import sys
+import zlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -551,11 +552,16 @@ def main(words: Sequence[str] | None = None) -> int:
     settings = read_settings(root / "preparation.json")
     prepare_scan, network, inferer = PrepareScand("image", settings), load_network(root, settings), inferer_of(settings)
     finish = Compose([RestoreMaskd("pred", settings), SaveMaskd("pred", given.out)])
-    failed = 0
+    failed, first = 0, dict[str, str]()  # the name of a mask -> its scan
     for files in find_scans(given.scans, len(settings["channels"])):
+        name = _case(Path(files[0]), len(settings["channels"])).name
+        if first.setdefault(name, files[0]) != files[0]:
+            print(f"{files[0]}: its mask would be the file of {first[name]}; give another --out", file=sys.stderr)
+            failed += 1
+            continue
         try:
             Segmenter([prepare_scan({"image": files})], network, inferer, finish, given.device).run()
-        except (OSError, ValueError, ImageFileError) as error:  # the others go on
+        except (OSError, EOFError, ValueError, zlib.error, ImageFileError) as error:  # the others go on
             print(f"{files[0]}: {error}" if files[0] not in str(error) else error, file=sys.stderr)
             failed += 1
     return 1 if failed else 0

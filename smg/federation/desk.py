@@ -35,7 +35,7 @@ class Desk:
                 raise Refused(f"hospital {self.name}: answers no question of kind {message.kind!r}; update smg there")
             counts = message.kind not in FREE
             if counts:
-                self.gate.count()
+                self.gate.count(_answers(message))
             answer = handler(message).to_bytes()
         except SmgError as error:
             self.audit.note(**about, answered=False, why=str(error))
@@ -56,4 +56,9 @@ def _countable(message: Message) -> Mapping[str, object]:
         return {}
     _, round_, iteration = message.facts["place"]
     rows = [len(rows) for _, rows, _ in message.facts["queries"]]
-    return {"round": round_, "iteration": iteration, "rows": rows}
+    return {"round": round_, "iteration": iteration, "rows": rows, "answers": _answers(message)}
+
+
+def _answers(message: Message) -> int:
+    """Return how many answers a question asks for: each gradient of some rows is one."""
+    return sum(bool(rows) for _, rows, _ in message.facts["queries"]) if message.kind == "gradients" else 1

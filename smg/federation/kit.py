@@ -43,6 +43,8 @@ BUILDERS = [
     {"path": "nvflare.lighter.impl.cert.CertBuilder", "args": {}},
 ]
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
+LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+HOST = re.compile(rf"(?=.{{1,253}}$){LABEL}(\.{LABEL})*")  # a host's name or IPv4 address
 RELAY = "relay"
 
 
@@ -86,6 +88,8 @@ class Kit:
             return Limits(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError) as error:
             raise SmgError(f"{path}: cannot be read ({error}); its keys are {', '.join(asdict(Limits()))}") from None
+        except SmgError as error:
+            raise SmgError(f"{path}: {error}") from None
 
     @classmethod
     def open(cls, folder: Path, relay: bool = False) -> Kit:
@@ -104,8 +108,13 @@ class Kit:
 def provision(out: Path, hospitals: list[str], host: str = "localhost", port: int = 8002) -> list[Path]:
     """Create and return the folders of the relay and of each hospital; give each to its participant only."""
     names = list(dict.fromkeys(hospitals))
-    if len(names) < 2 or len(names) != len(hospitals):
-        raise Misuse("too few hospitals, or two of one name; give --hospital NAME for each of two or more")
+    if len(names) < 2 or len({name.lower() for name in names}) != len(hospitals):
+        raise Misuse(
+            "too few hospitals, or two whose names differ in nothing but capitals; give --hospital NAME for each of "
+            "two or more"
+        )
+    if not HOST.fullmatch(host) or host.lower() in {name.lower() for name in names}:
+        raise Misuse(f"--host {host}: not a host's name, or a hospital's; give one such as relay.example.org")
     for name in names:
         if not NAME.fullmatch(name) or name == RELAY:
             raise Misuse(f"--hospital {name}: not a name; give up to 31 letters, digits, - and _, with a letter first")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from smg.errors import SmgError
 from smg.federation.transport import Refused
 from smg.files import append_line
 
@@ -20,8 +24,8 @@ if TYPE_CHECKING:  # NVFLARE's processes open a kit, and need no torch
 class Limits:
     """Rules that a hospital sets for itself. Nobody outside can change them.
 
-    least_rows: smallest number of rows of a gradient. A gradient of one slice reveals most of that slice.
-    a_minute: answers in any 60 seconds; None for no limit.
+    least_rows: smallest number of different slices in a gradient. A gradient of one slice reveals most of that slice.
+    a_minute: answers in any 60 seconds; None for no limit. Each gradient of a message is an answer.
     budget: total number of answers, counted over restarts in the audit log; None for no limit.
     clip: norm that a row's gradient is clipped to, with noise (smg.federation.privacy); None for neither.
     noise: standard deviation of the noise, in units of `clip`.
@@ -35,6 +39,19 @@ class Limits:
     noise: float | None = None
     delta: float = 1e-5
 
+    def __post_init__(self) -> None:
+        """Refuse limits that would not limit as they read."""
+        for name in ("least_rows", "a_minute", "budget"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < (name == "least_rows")):
+                raise SmgError(f"{name} is {value!r}; give a whole number")
+        for name in ("clip", "noise", "delta"):
+            value = getattr(self, name)
+            if value is not None and (type(value) not in (int, float) or not 0 < value < math.inf):
+                raise SmgError(f"{name} is {value!r}; give a number above zero")
+        if (self.clip is None) != (self.noise is None):
+            raise SmgError("of clip and noise one is given, and each needs the other; give both or neither")
+
 
 @dataclass
 class Audit:
@@ -46,17 +63,31 @@ class Audit:
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.exists():
-            self.answered = sum(1 for line in self.path.read_bytes().splitlines() if b'"answered": true' in line)
+            self.answered = sum(map(_answers_in, self.path.read_bytes().splitlines()))
 
     def note(self, **what: object) -> None:
         """Add one line."""
         entry = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **what}
-        self.answered += bool(what.get("answered"))
+        self.answered += _count(what)
         if self.path is None:
             self.entries.append(entry)
         else:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             append_line(self.path, entry)
+
+
+def _answers_in(line: bytes) -> int:
+    """Return how many answers a line of the log says were given; none if a process died while it wrote the line."""
+    try:
+        return _count(json.loads(line))
+    except ValueError:
+        return 0
+
+
+def _count(entry: Mapping[str, object]) -> int:
+    """Return how many answers an entry says were given; older entries say only whether there was one."""
+    answers = entry.get("answers", 1)
+    return answers if entry.get("answered") and isinstance(answers, int) else 0
 
 
 class Gate:
@@ -67,26 +98,26 @@ class Gate:
         self._recent: deque[float] = deque()
 
     def check_rows(self, queries: tuple[Query, ...]) -> None:
-        """Refuse a gradient of fewer rows than the hospital allows; a query without rows needs no answer."""
-        fewest = min((len(one.rows) for one in queries), default=self.limits.least_rows)
+        """Refuse a gradient of fewer slices than the hospital allows; a query without rows needs no answer."""
+        fewest = min((len({slice_ for slice_, _ in one.rows}) for one in queries), default=self.limits.least_rows)
         if fewest < self.limits.least_rows:
             raise Refused(
-                f"hospital {self.site}: answers for no fewer than {self.limits.least_rows} rows, and was asked for "
-                f"{fewest}; raise replay.batch, or agree on a lower limit with the hospital"
+                f"hospital {self.site}: answers for no fewer than {self.limits.least_rows} slices, and was asked "
+                f"for {fewest}; raise replay.batch, or agree on a lower limit with the hospital"
             )
 
-    def count(self) -> None:
+    def count(self, answers: int = 1) -> None:
         """Refuse more answers than the hospital allows, in a minute or in all."""
         limits, now = self.limits, time.monotonic()
-        if limits.budget is not None and self.audit.answered >= limits.budget:
+        if limits.budget is not None and self.audit.answered + answers > limits.budget:
             raise Refused(
-                f"hospital {self.site}: has given the {limits.budget} answers that it allows; ask the hospital for more"
+                f"hospital {self.site}: has given {self.audit.answered} of the {limits.budget} answers that it allows; "
+                "ask the hospital for more"
             )
         while self._recent and now - self._recent[0] >= 60:
             self._recent.popleft()
-        if limits.a_minute is not None and len(self._recent) >= limits.a_minute:
-            raise Refused(
-                f"hospital {self.site}: allows {limits.a_minute} answers a minute; go on later with the same command",
-                later=True,
-            )
-        self._recent.append(now)
+        if limits.a_minute is not None and len(self._recent) + answers > limits.a_minute:
+            ever = answers <= limits.a_minute
+            then = "go on later with the same command" if ever else f"this method asks {answers} at once"
+            raise Refused(f"hospital {self.site}: allows {limits.a_minute} answers a minute; {then}", later=ever)
+        self._recent.extend([now] * answers)

@@ -101,8 +101,10 @@ class Peers:
         name = spelled(config.method)[0]
         if name in NOT_FEDERATED:
             raise Misuse(f"method {name}: needs products with the Hessian, which no hospital answers; use sga")
-        if config.memory != "none" or config.merge is not None:
-            raise Misuse("memory=style and merge need what stays at other hospitals; set memory=none and no merge")
+        if config.memory != "none":
+            raise Misuse("memory=style needs spectra, which stay at other hospitals; set memory=none")
+        if config.merge is not None and config.merge_by != "share":
+            raise Misuse("merge_by=fisher needs importances, which stay at other hospitals; set merge_by=share")
         model = Store(self.folder).read()
         entries = model.line(model.current)
         far = {entry.site for entry in entries if not is_at_home(self.folder, entry.round)}

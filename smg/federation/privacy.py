@@ -1,10 +1,11 @@
 """Clip a hospital's answers and add Gaussian noise, with the privacy loss by Opacus's accountant.
 
-Each row's gradient is clipped to norm C before the sum, and N(0, (σC)² I) is added to the sum. So one slice can move an
-answer by C at most, and an answer is (ε, δ)-private in the sense of DP-SGD. The accountant is Opacus's (Rényi). It
-counts every row as part of every answer (sampling rate 1). A hospital's exemplars are few and are drawn often, so no
-amplification by sampling is claimed. The unit that is protected is a slice. A patient with s
-slices among the exemplars is protected s times less.
+Each slice's gradient is clipped to norm C before the sum, however many of the rows are of that slice, and N(0, (σC)² I)
+is added to the sum. So one slice can move an answer by C at most, and an answer is (ε, δ)-private in the sense of
+DP-SGD. The accountant is Opacus's (Rényi). It counts every slice as part of every answer (sampling rate 1). A
+hospital's exemplars are few and are drawn often, so no amplification by sampling is claimed. The unit that is protected
+is a slice. A patient with s slices among the exemplars is protected s times less. Features and DSC are answered without
+noise.
 
 The loss in an answer is one more number about the rows, so with noise it is sent as zero.
 """
@@ -26,7 +27,7 @@ from smg.prepare.batches import Batch
 
 @dataclass
 class Noise:
-    """Clip each row's gradient to `clip`, and add noise of `multiplier` times that to the sum."""
+    """Clip each slice's gradient to `clip`, and add noise of `multiplier` times that to the sum."""
 
     clip: float
     multiplier: float
@@ -41,10 +42,13 @@ class Noise:
         self.generator.manual_seed(secrets.randbits(63))  # without a known seed, since known noise could be subtracted
 
     def summed(self, oracle: Oracle, theta: Tensor, batch: Batch, loss: Loss | None = None) -> tuple[Tensor, Tensor]:
-        """Return the noisy sum of the rows' clipped gradients, and no loss."""
+        """Return the noisy sum of the slices' clipped gradients, and no loss."""
+        of_slice: dict[tuple[int, int], Tensor] = {}
+        for row in batch.rows:
+            gradient = oracle(theta, Batch(batch.name, (row,), batch.iteration), loss)
+            of_slice[row[:2]] = of_slice[row[:2]] + gradient if row[:2] in of_slice else gradient
         total = torch.zeros_like(theta)
-        for row in range(len(batch)):
-            gradient = oracle(theta, Batch(batch.name, batch.rows[row : row + 1], batch.iteration), loss)
+        for gradient in of_slice.values():
             total += gradient * (self.clip / gradient.norm().clamp_min(self.clip))
         drawn = torch.randn(len(theta), generator=self.generator, dtype=theta.dtype).to(theta.device)
         self.answers += 1

@@ -5,8 +5,9 @@ AES-CTR under that key:
 
     y_i = round(2^40 x_i) + Σ_{j > i} m_ij(e, q) - Σ_{j < i} m_ji(e, q)   mod 2^64,      Σ y_i = Σ round(2^40 x_i)
 
-Keys last as long as a greeting. The number of an exchange is used once: a hospital refuses a number that is not above
-the last one, unless the identical question is repeated, which gets the identical answer.
+Keys last as long as a greeting, within which other keys are refused and the same ones change nothing. The number of an
+exchange is used once: a hospital refuses a number that is not above the last one, unless the identical question is
+repeated, which gets the identical answer.
 
 With masks the incoming hospital cannot see the contribution of a single hospital if two or more have rows in a query.
 With one other hospital nothing is hidden. Masks protect against an incoming hospital that reads the messages, not
@@ -37,6 +38,7 @@ class Masks:
 
     def __init__(self) -> None:
         self._private = X25519PrivateKey.generate()
+        self._given: dict[str, str] = {}  # the public keys of the session
         self._keys: dict[str, tuple[bytes, int]] = {}  # peer -> key and sign
         self._last = -1
 
@@ -51,14 +53,17 @@ class Masks:
             raise Refused("keys of another session were sent; greet the hospital again")
         if len(keys) < 2:
             raise Refused("secure sums need two hospitals that answer; go on without --secure-sums")
-        self._keys = {}
+        if self._given:
+            if self._given != dict(keys):
+                raise Refused("other keys were sent within a session; greet the hospital again")
+            return  # sent again: masks that were used stay used
+        self._given = dict(keys)
         for peer, public in sorted(keys.items()):
             if peer != own:
                 shared = self._private.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
                 info = "/".join(["smg secure sum", *sorted((own, peer))]).encode()
                 key = HKDF(SHA256(), 32, salt=None, info=info).derive(shared)
                 self._keys[peer] = key, 1 if own < peer else -1
-        self._last = -1
 
     def use(self, exchange: int) -> None:
         """Refuse an exchange whose masks may have been used."""

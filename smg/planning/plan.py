@@ -230,6 +230,9 @@ def _network(look: Look) -> list[Setting]:
 
 def _method(base: Tree) -> list[Setting]:
     settings = [Setting("method", base["method"], "recommended: see docs/methods")]
+    if base.get("merge"):
+        why = "share of a round's own weights, the rest are those before it: forgets less, at no cost"
+        settings.append(Setting("merge", base["merge"], why))
     if base.get("options"):
         settings.append(Setting("options", base["options"], "inner steps as large as the optimiser's own"))
     return settings

@@ -24,23 +24,26 @@ class Cell:
     mean: float | None
     spread: float | None  # sample standard deviation; None for a single seed
     seeds: int
+    missing: int = 0  # seeds of the method without a value
     best: bool = False
 
     @classmethod
-    def over(cls, values: Sequence[float]) -> Cell:
-        """Return the cell of one value a seed."""
+    def over(cls, values: Sequence[float], missing: int = 0) -> Cell:
+        """Return the cell of one value a seed; `missing` seeds have none."""
         return cls(
             statistics.fmean(values) if values else None,
             statistics.stdev(values) if len(values) > 1 else None,
             len(values),
+            missing,
         )
 
     def text(self, pm: str = "±", digits: int = 1) -> str:
-        """Return `mean ± spread`, or `-` where there is no value."""
+        """Return `mean ± spread`, or `-` where there is no value, and how many seeds have one, if not all."""
         if self.mean is None:
             return "-"
         spread = "" if self.spread is None else f" {pm} {self.spread:.{digits}f}"
-        return f"{decimal(self.mean, digits)}{spread}"
+        some = f" ({self.seeds} of {self.seeds + self.missing})" if self.missing else ""
+        return f"{decimal(self.mean, digits)}{spread}{some}"
 
 
 Row = dict[tuple[str, str], Cell]  # (metric, measure) -> cell
@@ -113,19 +116,19 @@ def _row(runs: Sequence[Run], class_name: str | None = None) -> Row:
     for metric, entry in COMPARED.items():
         for measure in MEASURES:
             values = [entry.scale * v for run in runs if (v := run.measure(metric, measure, class_name)) is not None]
-            row[metric, measure] = Cell.over(values)
+            row[metric, measure] = Cell.over(values, len(runs) - len(values))
     return row
 
 
 def _with_best(rows: dict[str, Row], references: Collection[str]) -> dict[str, Row]:
-    """Return the rows with the best cell of each column marked, where several ranked methods have a value."""
+    """Return the rows with the best cell of each column marked, where several ranked methods have as many values."""
     marked = {name: dict(row) for name, row in rows.items()}
     for metric in COMPARED:
         for measure in MEASURES:
             ranked = {name: row[metric, measure].mean for name, row in rows.items() if name not in references}
             means = {name: mean for name, mean in ranked.items() if mean is not None}
-            if len(means) < 2:
-                continue
+            if len(means) < 2 or len({rows[name][metric, measure].seeds for name in means}) > 1:
+                continue  # a seed without a value, such as the ASD of an empty mask, would flatter the others' mean
             for name in leaders(means, metric):
                 marked[name][metric, measure] = replace(rows[name][metric, measure], best=True)
     return marked

@@ -2,8 +2,9 @@
 
 A sender may send a series over one association or over one for each slice, and several series over one. So a series is
 complete when every association that brought a slice of it has been released and no further slice has come for a while
-(`settle`). If one of them is aborted, lost or silent for too long, the series is dropped: a mask of a part of a scan
-would look like that of a whole one.
+(`settle`). If one of them is aborted, lost or silent for too long, or a slice cannot be taken, the series is dropped: a
+mask of a part of a scan would look like that of a whole one. So what still comes of a dropped series is refused, until
+every association that brings it has ended and none of it has come for that while; then it can be sent again.
 """
 
 from __future__ import annotations
@@ -55,6 +56,18 @@ class Arriving:
         return "complete" if time.monotonic() - self.last >= settle else "arriving"
 
 
+@dataclass(eq=False)
+class Dropped:
+    """A series that was dropped: which associations still bring slices of it, and when the last one came."""
+
+    associations: list[Association]
+    last: float = field(default_factory=time.monotonic)
+
+    def has_ended(self, settle: float) -> bool:
+        """Return whether the sender has stopped sending it."""
+        return not any(one.is_alive() for one in self.associations) and time.monotonic() - self.last >= settle
+
+
 class Arrivals:
     """All series that are being received. Called by the threads of associations and by the one that watches."""
 
@@ -62,7 +75,7 @@ class Arrivals:
         self.folder, self.limits = folder, limits
         self.lock = threading.Lock()
         self.series: dict[tuple[str, str], Arriving] = {}
-        self.refused: dict[tuple[str, str], list[Association]] = {}  # over the limit, until its associations end
+        self.dropped: dict[tuple[str, str], Dropped] = {}
 
     def __len__(self) -> int:
         return len(self.series)
@@ -71,25 +84,30 @@ class Arrivals:
         """Write a slice of a series; raise Refused where it is one too many. `waiting` scans are queued already."""
         key = peer.title, uid
         with self.lock:
-            if key in self.refused:
-                self.refused[key].append(association)
+            if dropped := self.dropped.get(key):
+                dropped.last = time.monotonic()
+                if association not in dropped.associations:
+                    dropped.associations.append(association)
                 raise Refused
             arriving = self.series.get(key)
             if arriving is None:
                 if len(self.series) + waiting >= self.limits.queue:
+                    self.dropped[key] = Dropped([association])
                     raise Refused(
                         f"{waiting} scans wait and {len(self.series)} are being received; send it again later"
                     )
                 arriving = self.series[key] = Arriving(peer, uid, spool.new_folder(self.folder))
             name = f"{hashlib.sha256(instance.encode()).hexdigest()[:32]}.dcm"
             if arriving.bytes - arriving.sizes.get(name, 0) + len(content) > self.limits.scan_bytes:
-                del self.series[key]
-                self.refused[key] = [*arriving.associations, association]
-                spool.delete(arriving.folder)
+                self._drop(key, association)
                 raise Refused(
                     f"series {uid} has more than {self.limits.scan_bytes >> 20} MB; raise --max-mb if it is meant"
                 )
-            (arriving.folder / name).write_bytes(content)
+            try:
+                (arriving.folder / name).write_bytes(content)
+            except OSError:
+                self._drop(key, association)
+                raise
             arriving.sizes[name], arriving.last = len(content), time.monotonic()
             if association not in arriving.associations:
                 arriving.associations.append(association)
@@ -99,11 +117,16 @@ class Arrivals:
         with self.lock:
             states = {key: one.state(self.limits.settle) for key, one in self.series.items()}
             complete = [self.series.pop(key) for key, state in states.items() if state == "complete"]
-            broken = [self.series.pop(key) for key, state in states.items() if state == "broken"]
-            for key, associations in list(self.refused.items()):
-                if not any(one.is_alive() for one in associations):
-                    del self.refused[key]
+            broken = [self._drop(key) for key, state in states.items() if state == "broken"]
+            self.dropped = {key: one for key, one in self.dropped.items() if not one.has_ended(self.limits.settle)}
         return complete, broken
+
+    def _drop(self, key: tuple[str, str], *associations: Association) -> Arriving:
+        """Delete what came of a series, and refuse the rest of it."""
+        arriving = self.series.pop(key)
+        self.dropped[key] = Dropped([*arriving.associations, *associations], arriving.last)
+        spool.delete(arriving.folder)
+        return arriving
 
     def put_back(self, arriving: Arriving) -> None:
         """Keep a complete series for which the queue has no room yet."""

@@ -172,7 +172,6 @@ class DicomNode:
                 self.unfinished.pop(association, None)
             complete, broken = self.arrivals.take()
             for arriving in broken:
-                spool.delete(arriving.folder)
                 self.work.note_failure(
                     arriving.peer.title,
                     f"series {arriving.uid}: the association ended before it was released, after "

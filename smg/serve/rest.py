@@ -80,7 +80,6 @@ class Rest:
 
     def answer(self, request: Request) -> Reply:
         """Answer a request, or raise Failure."""
-        self.uploads.expire()
         match request.method, request.path.strip("/").split("/"):
             case "GET", ["info"]:
                 return _json(self._info())

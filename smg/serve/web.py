@@ -62,6 +62,10 @@ class WebNode(ThreadingHTTPServer):
         self.server_close()
         self.thread.join()
 
+    def service_actions(self) -> None:
+        """Delete uploads that were not used for a while, whether anybody calls or not."""
+        self.rest.uploads.expire()
+
     def get_request(self) -> tuple[Any, Any]:
         """Accept a connection. The handshake of TLS is made by the connection's own thread, when it first reads."""
         connection, address = super().get_request()
@@ -129,6 +133,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.hosts is not None and name not in self.server.hosts
         ):  # a page elsewhere that calls us by its name
             raise Failure(HTTPStatus.MISDIRECTED_REQUEST, "this node answers to its own name only")
+        origin = self.headers.get("Origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host:  # a browser's, for a page of another site
+            raise Failure(HTTPStatus.FORBIDDEN, "this node answers no page of another site")
         parts = urlsplit(self.path)
         request = Request(self.command, unquote(parts.path), dict(parse_qsl(parts.query)), self._form, self._body)
         if not self.server.rest.is_open(request) and not self.server.rest.is_token(self._token()):

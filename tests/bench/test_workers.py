@@ -18,6 +18,8 @@ from smg.bench.state import results_of
 from smg.bench.workers import Bench, gpus
 from smg.errors import SmgError
 from smg.files import locked
+from smg.json_records import Settings
+from smg.learner.results import write_results
 from tests.bench.grids import grid, run_all
 from tests.learner.streams import fingerprint, tiny_stream, write_sites
 
@@ -25,6 +27,19 @@ from tests.learner.streams import fingerprint, tiny_stream, write_sites
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return write_sites(tmp_path / "sites")
+
+
+def test_a_run_of_several_channels_is_known_again(tmp_path: Path, data: Path) -> None:
+    plan = grid(tmp_path, methods=["finetune"])
+    (run,) = plan.runs()
+    trained = run.config.with_channels(("T2", "ADC"))
+    made = tiny_stream(data).run(tmp_path / "made")
+    results = made.model_copy(
+        update={"name": run.name, "config": Settings.model_validate(trained.model_dump(mode="json"))}
+    )
+    run.folder(tmp_path / "out").mkdir(parents=True)
+    write_results(run.folder(tmp_path / "out"), results)
+    assert Bench(plan, tmp_path / "out", data, workers=1).todo == []
 
 
 def test_a_bench_does_each_run_once_and_reports_those_that_fail(tmp_path: Path, data: Path) -> None:

@@ -14,7 +14,9 @@ from smg.export.card import card
 from smg.export.release import release
 from smg.learner.learner import Learner
 from smg.learner.records import RoundRecord
+from smg.learner.results import write_results
 from smg.learner.stream import Stream
+from smg.sites.site import Site
 from tests.cli.commands import TINY, smg
 from tests.conftest import write_site
 from tests.learner.streams import tiny_stream, write_sites
@@ -96,6 +98,19 @@ def test_a_model_that_has_gone_its_own_way_does_not_take_the_runs_numbers(tmp_pa
     text = card(release(model))
     assert "(1 sentinel)" in row_of(text, "A")[-1]
     assert "Not measured" in text
+
+
+def test_numbers_of_another_part_or_of_other_weights_are_not_the_cards(tmp_path: Path) -> None:
+    sites, run = write_sites(tmp_path / "sites"), tmp_path / "run"
+    results = tiny_stream(sites).run(run)
+    write_results(run, results.model_copy(update={"part": "validation"}))
+    assert "Not measured" in card(release(run / "model", 2))
+    write_results(run, results)
+    assert "Not measured" not in card(release(run / "model", 2))
+    model = Learner(run / "model")
+    model.rollback(1)
+    model.learn(Site.find(sites, "B"), again=True, unguarded=True)
+    assert "(1 sentinel)" in row_of(card(release(run / "model")), "A")[-1]
 
 
 def test_two_classes_each_have_their_number(tmp_path: Path) -> None:

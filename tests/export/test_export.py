@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -188,6 +189,24 @@ def test_the_bundles_script_gives_the_masks_of_smg_predict(made: Made, mode: str
     assert 0.01 < np.mean(shares) < 0.9  # something is drawn, and not everything
     if mode == "classes":
         assert {0, 1, 300} <= set(np.unique(np.concatenate([mask.ravel() for mask in expected.values()])))
+
+
+def test_the_bundles_script_replaces_no_mask_and_goes_on_after_a_truncated_file(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scan_file = sorted((made.folder / "scans" / "plain").glob("*.nii.gz"))[0]
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        shutil.copy(scan_file, tmp_path / place / "t2.nii.gz")
+    cut = tmp_path / "cut.nii.gz"
+    cut.write_bytes(scan_file.read_bytes()[:-200])
+    words = [str(place) for place in (cut, tmp_path / "one", tmp_path / "two")]
+    segment = outside.script_of(made.bundle("resized"))
+    assert segment.main([*words, "--out", str(tmp_path / "masks"), "--device", "cpu"]) == 1
+    assert [path.name for path in (tmp_path / "masks").iterdir()] == ["t2.nii.gz"]
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"{cut}: ")
+    assert second == f"{words[2]}/t2.nii.gz: its mask would be the file of {words[1]}/t2.nii.gz; give another --out"
 
 
 @pytest.mark.parametrize("mode", ["resized", "windows"])

@@ -10,14 +10,19 @@ import torch
 from safetensors.torch import load
 from torch import nn
 
-from smg.errors import SmgError
+from smg.errors import Misuse, SmgError
 from smg.federation.hospital import refuse_coupled_rows
+from smg.federation.kit import Kit, provision
 from smg.federation.limits import Audit, Limits
 from smg.federation.messages import DTYPES, Ask, Message, Query, Sums, Terms
+from smg.federation.privacy import Noise
 from smg.federation.roster import Roster
 from smg.federation.transport import InProcess, Refused
+from smg.gradients.oracle import Oracle
 from smg.methods import METHODS
-from tests.federation.toy_hospitals import elsewhere, federated, kept_at, toy_hospital, toy_terms
+from smg.prepare.batches import Batch
+from tests.federation.toy_hospitals import central, elsewhere, federated, kept_at, toy_hospital, toy_terms
+from tests.toys import smooth_network
 
 
 def asking(theta: torch.Tensor, *rows: tuple[int, int], loss: str = "") -> bytes:
@@ -77,25 +82,89 @@ def test_limits_of_rows_rate_and_budget(tmp_path: Path) -> None:
     def ask(*rows: tuple[int, int]) -> Message:
         return roster.answer("Amber", roster.way.ask("Amber", asking(theta, *rows)))
 
-    with pytest.raises(Refused, match="no fewer than 2 rows"):
+    with pytest.raises(Refused, match="no fewer than 2 slices"):
         ask((0, 0))
+    with pytest.raises(Refused, match="no fewer than 2 slices, and was asked for 1"):
+        ask((0, 0), (0, 1))  # one slice at two places
     for _ in range(3):
         assert ask((0, 0), (1, 1)).kind == "sums"
-    with pytest.raises(Refused, match="3 answers that it allows"):
+    with pytest.raises(Refused, match="of the 3 answers that it allows"):
         ask((0, 0), (1, 1))
     again = toy_hospital("Amber", 0, limits=limits, audit=Audit(audit))  # a restart does not give the budget back
     roster.way = InProcess({"Amber": again})
-    with pytest.raises(Refused, match="3 answers that it allows"):
+    with pytest.raises(Refused, match="of the 3 answers that it allows"):
         ask((0, 0), (1, 1))
     lines = [json.loads(line) for line in audit.read_text().splitlines()]
-    assert [line["answered"] for line in lines] == [False, True, True, True, False, False]
-    assert lines[1]["rows"] == [2]
-    assert lines[1]["iteration"] == 0
+    assert [line["answered"] for line in lines] == [False, False, True, True, True, False, False]
+    assert lines[2]["rows"] == [2]
+    assert lines[2]["iteration"] == 0
     slow = toy_hospital("Amber", 0, limits=Limits(a_minute=1))
     roster.way = InProcess({"Amber": slow})
     ask((0, 0))
     with pytest.raises(SmgError, match="1 answers a minute"):
         ask((0, 0))
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"noise": 4}, "each needs the other"),
+        ({"clip": 1.0}, "each needs the other"),
+        ({"clip": 1.0, "noise": 0}, "noise is 0; give a number above zero"),
+        ({"least_rows": "3"}, "least_rows is '3'; give a whole number"),
+        ({"budget": -1}, "budget is -1"),
+    ],
+)
+def test_limits_that_would_not_limit_are_refused(limits: dict[str, object], sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "limits.json").write_text(json.dumps(limits))
+    with pytest.raises(SmgError, match=f"limits.json: .*{sentence}"):
+        Kit(tmp_path, "Amber", ("Amber", "Birch"), "localhost", 8002).limits()
+
+
+def test_one_slice_moves_an_answer_by_clip_however_often_it_is_asked_for() -> None:
+    noise, oracle = Noise(1e-3, 1e-9), Oracle(smooth_network())
+    batches = central()
+    once = Batch("asked", ((0, 1, 0),), batches)
+    often = Batch("asked", tuple((0, 1, place) for place in range(20)), batches)
+    theta = oracle.theta.clone()
+    assert float(noise.summed(oracle, theta, once)[0].norm()) == pytest.approx(1e-3, rel=1e-3)
+    assert float(noise.summed(oracle, theta, often)[0].norm()) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_each_gradient_of_a_message_is_an_answer(tmp_path: Path) -> None:
+    audit = tmp_path / "answers.jsonl"
+    hospital = toy_hospital("Amber", 0, limits=Limits(budget=5, a_minute=4), audit=Audit(audit))
+    theta = hospital.oracle.theta.clone()
+
+    def ask(count: int) -> Message:
+        queries = tuple(Query(0, ((0, 0),)) for _ in range(count))
+        return Message.from_bytes(hospital("Birch", Ask((0, 1, 0), True, (theta,), queries).message().to_bytes()))
+
+    assert ask(3).kind == "sums"
+    assert Audit(audit).answered == 3
+    later = ask(2)
+    assert "allows 4 answers a minute; go on later" in later.facts["why"]
+    assert later.facts["later"]
+    assert "has given 3 of the 5 answers that it allows" in ask(3).facts["why"]
+    hospital = toy_hospital("Amber", 0, limits=Limits(a_minute=1))
+    never = ask(2)
+    assert "allows 1 answers a minute; this method asks 2 at once" in never.facts["why"]
+    assert not never.facts["later"]
+
+
+@pytest.mark.parametrize(
+    ("hospitals", "host", "sentence"),
+    [
+        (["A", "a"], "localhost", "differ in nothing but capitals"),
+        (["A", "B"], "relay.example.org:8002", "not a host's name"),
+        (["A", "B"], "relay_1", "not a host's name"),
+        (["A", "B"], "b", "or a hospital's"),
+    ],
+)
+def test_names_that_a_federation_cannot_have(hospitals: list[str], host: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(Misuse, match=sentence):
+        provision(tmp_path / "federation", hospitals, host)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_rows_losses_and_weights_that_are_not_there() -> None:

@@ -65,9 +65,9 @@ class Land:
         return record
 
 
-@pytest.mark.parametrize("method", ["sga+c", "der++"])
-def test_a_stream_over_hospitals_is_the_centralised_one(tmp_path: Path, method: str) -> None:
-    land = Land(tmp_path, method)
+@pytest.mark.parametrize(("method", "merge"), [("sga+c", None), ("der++", None), ("jm", 0.7)])
+def test_a_stream_over_hospitals_is_the_centralised_one(tmp_path: Path, method: str, merge: float | None) -> None:
+    land = Land(tmp_path, method, LearnerConfig.model_validate(SETTINGS | {"method": method, "merge": merge}))
     central = Learner.create(tmp_path / "central", land.config)
     for name in NAMES:
         far, near = land.learn(name), central.learn(land.sites[name], unguarded=True)

@@ -54,6 +54,14 @@ def test_an_exchange_is_used_once_and_keys_belong_to_a_session() -> None:
     for used in (4, 2):
         with pytest.raises(Refused, match="twice"):
             masks.use(used)
+    here, there = agreed(2).values()
+    keys = {"Amber": here.public, "Birch": there.public}
+    here.use(0)
+    here.agree("Amber", keys)  # sent again
+    with pytest.raises(Refused, match="twice"):
+        here.use(0)
+    with pytest.raises(Refused, match="other keys were sent within a session"):
+        here.agree("Amber", keys | {"Birch": Masks().public})
     with pytest.raises(Refused, match="another session"):
         masks.agree("Amber", {"Amber": Masks().public, "Birch": Masks().public})
     with pytest.raises(Refused, match="two hospitals"):

@@ -114,10 +114,10 @@ def test_limits_end_a_round_and_the_audit_log_says_what_was_given(tmp_path: Path
     land.learn("Amber")
     service = Service("Amber", tmp_path / "Amber" / "model", b"Amber", Limits(budget=3), land.services["Amber"].audit)
     learner, peers = second_round(land, InProcess({"Amber": service}, me="Birch"))
-    with pytest.raises(Refused, match="3 answers that it allows"):
+    with pytest.raises(Refused, match="of the 3 answers that it allows"):
         learner.learn(land.sites["Birch"], elsewhere=peers, unguarded=True)
     lines = [json.loads(line) for line in (tmp_path / "Amber" / "answers.jsonl").read_text().splitlines()]
-    assert sum(line["answered"] for line in lines) == 3
+    assert sum(line["answers"] for line in lines if line["answered"] and line["kind"] == "gradients") <= 3
     assert all(line["caller"] in NAMES for line in lines)
 
 
