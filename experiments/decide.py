@@ -6,6 +6,10 @@ of its own comparison alone. Before, that was pooled with the variance of all me
 where the judged method scattered twice or three times as much as the others, as SGA(+c) did in the runs. Most intervals
 became wider.
 
+The number of seeds was changed, too, on 2026-11-19, when the four that were planned first had been published: to ten,
+since by the power that these four show more are needed. Verdicts of more seeds replace those of fewer, whatever they
+say. That a decision is wrong by chance in 5 of 100 cases holds for one look, not for each of several.
+
 A claim is one number, above zero if the paper is right: the mean of all its comparisons over the streams it is about,
 none left out, in points of DSC, with a 95 % interval over seeds and patients (smg.report.paired). The smallest
 difference that matters to a user is set to

@@ -83,9 +83,7 @@ def bench_page(bench: Path, paper: Paper) -> str:
     made, count, part = runs[0].results.versions, len(runs), runs[0].results.part
     example = runs[-1].folder.relative_to(bench)
     source = bench.name if bench.name in ready() else f"experiments/{bench.name}.yaml"
-    plan = source if source in ready() else str(Path(__file__).parent.parent / source)
-    is_there = source in ready() or Path(plan).exists()
-    planned = len(read_plan(plan).runs() if is_there else planned_in(bench))
+    plan, planned = plan_of(bench), planned_of(bench)
     torch = str(made["torch"])
     vectors = sorted({str(run.results.versions["cpu"]) for run in runs if "cpu" in run.results.versions})
     about = [
@@ -129,6 +127,17 @@ def bench_page(bench: Path, paper: Paper) -> str:
     smg report results/{bench.name} --out report.html
     python -m experiments.reproduce "results/{bench.name}/{example}" --data DIR
 """
+
+
+def plan_of(bench: Path) -> str:
+    """Return the plan of a published bench: the name of a ready configuration, or a path, which may be gone."""
+    return bench.name if bench.name in ready() else str(Path(__file__).parent / f"{bench.name}.yaml")
+
+
+def planned_of(bench: Path) -> int:
+    """Return how many runs a published bench has when it is done."""
+    plan = plan_of(bench)
+    return len(read_plan(plan).runs() if plan in ready() or Path(plan).exists() else planned_in(bench))
 
 
 def asked_in(plan: Path) -> str:
@@ -180,6 +189,8 @@ def pages(results: Path) -> dict[Path, str]:
     made[page] = page.read_text()
     for name, text in blocks.items():
         made[page] = placed_in(made[page], name, text)
+    front = results.parent / "README.md"
+    made[front] = placed_in(front.read_text(), "verdicts", wrapped(claim_tables.in_short(runs, paper)) if runs else "")
     return made
 
 
@@ -214,7 +225,7 @@ def in_short(results: Path, runs: Sequence[Run], paper: Paper) -> str:
     """Return the result in a few sentences: how much has been run, the claims, and the main comparison."""
     if not runs:
         return f"This comparison has not been run yet: `smg bench {MAIN} --data DIR --threads 1`."
-    planned, seeds = len(planned_in(results / MAIN)), sorted({run.seed for run in runs})
+    planned, seeds = planned_of(results / MAIN), sorted({run.seed for run in runs})
     text = ", ".join(map(str, seeds))
     made = f"{'All' if len(runs) == planned else f'{len(runs)} of the'} {planned} runs are in, of seeds {text}."
     leads = [claims.find([(s, claims.Comparison("sga+c", claims.measure(name), BASELINE)) for s in claims.STREAMS],

@@ -45,9 +45,9 @@ the signal is larger for the one that fell: 1 is perfect, 0.5 is chance. Over al
 seem good because it tells methods apart: fine-tuning changes every mask and also forgets more. A
 guard judges rounds of one model, so the area within runs is the one that counts; the last column
 leaves out the rounds in which the sentinel itself fell by more than 5 points. Within runs no signal
-without labels is above the sentinel, and where the sentinel saw nothing none is far from chance. So
-the guard uses none of them. With so few falls, of which most are of fine-tuning, the areas are
-rough. (prostate-lite-500 is prostate-lite with 500 iterations a round.)"""
+without labels is above the sentinel, and where the sentinel saw nothing, none is above chance by
+more than the few falls that are left allow. So the guard uses none of them. With so few falls, of
+which most are of fine-tuning, the areas are rough. (prostate-lite-500 is prostate-lite with 500 iterations a round.)"""
 Signals = dict[str, Any]  # a row that `experiments.signals` wrote
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

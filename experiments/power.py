@@ -10,8 +10,8 @@ tested by several seeds have in common (smg.report.paired), n seeds have the sta
     e(n) = √(s² / n + c)
 
 and find a true difference by the rule of `experiments.decide`. A pilot in which each seed tests other patients cannot
-know c. More seeds than there are folds test patients again, so where patients differ much a number beyond the folds
-is too small; what was detectable in the end is computed from all runs, and stands beside each undecided claim.
+know c. More seeds than there are folds test patients again, so a number beyond the folds is a lower bound; what was
+detectable in the end is computed from all runs, and stands beside each undecided claim.
 """
 
 from __future__ import annotations
@@ -207,7 +207,12 @@ def in_short(figures: Sequence[Figure], difference: float = MINIMAL["dsc"]) -> s
             sentences.append(
                 f"{where}: {_number(quarter)} seeds for three quarters of the pairs, {_number(most)} for all"
             )
-    return f"Between methods with replay, {difference:g} points of BM or FM need, on {'; on '.join(sentences)}."
+    return (
+        f"Between methods with replay, {difference:g} points of BM or FM need, on {'; on '.join(sentences)}. Numbers "
+        f"of BM beyond the {PILOT} folds are lower bounds: the pilot's seeds test different patients, so it does not "
+        "show how far patients that are tested again differ. With four seeds a spread is itself known only to a factor "
+        "of two."
+    )
 
 
 def _cell(figure: Figure | None) -> str:

@@ -18,6 +18,7 @@ seed k, the n seeds' mean has the variance
 where u[k, p] is what patient p adds to m[k], apart from the mean of its site. Seeds that test different patients vary
 by the patients, too, so s² has both parts and c is zero. Patients that several seeds test do not average out over these
 seeds; c is what they have in common (two-way clustering: Cameron, Gelbach and Miller, 2011), and zero if negative.
+What training subjects do to a result is in s², since no two seeds train on the same ones (smg.sites.split).
 The interval is  m ± t(f) √V  with Student's t and Satterthwaite's degrees of freedom f.
 
 A single seed has no s²: its V is Σ u[p]². Its interval covers other patients but not other runs, so no difference is

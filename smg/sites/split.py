@@ -35,13 +35,16 @@ def split_site(site: Site, seed: int, before: Mapping[str, str] | None = None) -
 
 
 def fold_site(site: Site, seed: int, folds: int) -> Split:
-    """Return the cases of each part such that seeds 0 to folds - 1 test each subject once, except the validation part.
+    """Return the cases of each part such that each `folds` seeds from 0 on test each subject once, but for validation.
 
     The validation part is the same for every seed, so no subject that settings were chosen by is ever tested. The other
-    subjects are dealt into folds, and seed s tests fold s mod folds.
+    subjects are dealt into folds, and seed s tests fold s mod folds. Every `folds` seeds they are dealt anew: seeds
+    that train on the same subjects share what these do to the result, and a mean over them would seem too certain.
     """
     ranked = sorted((s.case for s in site.subjects), key=lambda case: _rank("folds", f"{site.name}/{case}"))
     validation, others = ranked[: (count := sizes(len(ranked))["validation"])], ranked[count:]
+    if dealt := seed // folds:
+        others.sort(key=lambda case: _rank(f"folds/{dealt}", f"{site.name}/{case}"))
     test = others[seed % folds :: folds]
     train = [case for case in others if case not in test]
     return {part: tuple(sorted(cases)) for part, cases in zip(PARTS, (train, validation, test), strict=True)}

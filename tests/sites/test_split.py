@@ -75,6 +75,17 @@ def test_folds_that_would_leave_a_part_empty_with_some_seed_are_refused_by_site(
         assert split["test"]
 
 
+def test_folds_are_dealt_anew_when_every_subject_has_been_tested() -> None:
+    whole = site(23)
+    splits = [fold_site(whole, seed, folds=4) for seed in range(12)]
+    (validation,) = {split["validation"] for split in splits}
+    others = sorted({subject.case for subject in whole.subjects} - set(validation))
+    for first in (0, 4, 8):
+        assert sorted(case for split in splits[first : first + 4] for case in split["test"]) == others
+    assert len({split["train"] for split in splits}) == 12
+    assert splits[0]["test"] == ("Case03", "Case06", "Case18", "Case19", "Case20")  # as of published runs
+
+
 def test_folds_of_a_site_with_nothing_left_to_train_with() -> None:
     with pytest.raises(SmgError, match=r"site HK has 1; unset folds"):
         check_folds([site(1)], 2)
