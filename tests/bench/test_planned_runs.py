@@ -149,11 +149,11 @@ def test_what_is_image_free_keeps_no_image() -> None:
     for run in Plan(streams={"s": stream_plan(["A", "B"], "C")}).under(read_settings("image-free")).runs():
         assert run.name == "image-free"
         assert (run.config.recipe().method.keeps, run.config.guard.subjects) == ("nothing", 0)
-        assert (run.config.memory, run.config.merge) == ("style", 0.6)
+        assert (run.config.memory, run.config.merge) == ("none", 0.6)
 
 
 def test_a_method_of_a_grid_has_its_own_memory_and_merging(tmp_path: Path) -> None:
-    plan = read_plan(str(Path(__file__).parents[2] / "experiments/image-free.yaml"))
+    plan = read_plan(str(Path(__file__).parents[2] / "experiments/what-to-keep.yaml"))
     runs = {run.name: run for run in plan.runs() if run.stream_name == "A-first"}
     found = {name: (run.config.method, run.config.memory, run.config.merge) for name, run in runs.items()}
     assert found["finetune"] == ("finetune", "none", None)
