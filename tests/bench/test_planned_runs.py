@@ -13,6 +13,8 @@ from smg.learner.config_layers import configuration
 from smg.settings_file import read_settings, ready, stream_plan
 from tests.settings_files import GRID, write
 
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+
 
 def test_a_grid_is_every_method_on_every_stream_with_every_seed(tmp_path: Path) -> None:
     plan = read_plan(write(tmp_path, GRID))
@@ -108,11 +110,11 @@ def test_configurations_laid_over_a_plan_are_as_learn_lays_them(tmp_path: Path) 
 
 
 def test_a_configurations_options_go_with_its_method_alone() -> None:
-    """As `smg learn --config recommended --method NAME` has it."""
-    plan = Plan(streams={"s": stream_plan(["A", "B"], "C")}).under(read_settings("recommended"))
-    assert plan.only(methods=["sga+c"]).runs()[0].config.options == {"inner": "adam"}
+    """As `smg learn --config image-free --method NAME` has it."""
+    plan = Plan(streams={"s": stream_plan(["A", "B"], "C")}).under(read_settings("image-free"))
+    assert plan.only(methods=["lwf"]).runs()[0].config.options == {"weight": 0.5}
     assert plan.only(methods=["jm"]).runs()[0].config.options == {}
-    assert plan.runs()[0].name == "recommended"
+    assert plan.runs()[0].name == "image-free"
 
 
 def test_every_ready_configuration_is_a_sound_plan() -> None:
@@ -122,12 +124,14 @@ def test_every_ready_configuration_is_a_sound_plan() -> None:
             assert len(read_plan(name).runs()) >= 2
 
 
-def test_what_is_recommended_is_what_was_measured() -> None:
-    """The settings of the runs in results/prostate-lite-aug."""
-    (measured,) = read_plan("prostate-lite-aug").only(["A-first"], ["sga+c adam average"], [0]).runs()
-    assert (
-        configuration(read_settings("prostate-lite").layer(), read_settings("recommended").layer()) == measured.config
-    )
+@pytest.mark.parametrize(("name", "tried"), [("recommended", "jm merge"), ("image-free", "lwf 0.5 merge")])
+def test_what_is_recommended_is_what_was_chosen_and_what_was_tested(name: str, tried: str) -> None:
+    """The methods of results/what-to-keep and results/prostate-recommended; sizes and augmentation are the benches'."""
+    (chosen,) = read_plan(str(EXPERIMENTS / "what-to-keep.yaml")).only(["A-first"], [tried], [0]).runs()
+    (tested,) = read_plan("prostate-recommended").only(["A-first"], [name], [0]).runs()
+    ours = configuration(read_settings(name).layer()).model_dump()
+    for config in (chosen.config.model_dump(), tested.config.model_dump()):
+        assert all(config[key] == ours[key] for key in ("method", "options", "memory", "merge", "merge_by", "select"))
 
 
 def test_the_paper_s_configuration_is_the_paper_s() -> None:
@@ -153,7 +157,7 @@ def test_what_is_image_free_keeps_no_image() -> None:
 
 
 def test_a_method_of_a_grid_has_its_own_memory_and_merging(tmp_path: Path) -> None:
-    plan = read_plan(str(Path(__file__).parents[2] / "experiments/what-to-keep.yaml"))
+    plan = read_plan(str(EXPERIMENTS / "what-to-keep.yaml"))
     runs = {run.name: run for run in plan.runs() if run.stream_name == "A-first"}
     found = {name: (run.config.method, run.config.memory, run.config.merge) for name, run in runs.items()}
     assert found["finetune"] == ("finetune", "none", None)

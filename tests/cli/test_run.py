@@ -103,7 +103,7 @@ def test_configurations_are_laid_over_one_another(desk: Path) -> None:
     result = smg("learn", "both", "sites/A", *both, *TINY, "--json", cwd=desk)
     assert result.returncode == 0, result.stderr
     config = json.loads(result.stdout)["config"]
-    assert (config["method"], config["options"], config["select"]) == ("sga+c", {"inner": "adam"}, "average")
+    assert (config["method"], config["merge"], config["select"]) == ("jm", 0.7, "average")
     assert config["augment"]["rotation"]["probability"] > 0
     assert config["compile"]  # which is prostate-lite's word
 
@@ -113,7 +113,7 @@ def test_what_is_recommended_runs_under_its_name(desk: Path) -> None:
     result = smg(*words, *TINY, "--out", "runs/recommended", cwd=desk)
     assert result.returncode == 0, result.stderr
     results = json.loads(result.stdout)
-    assert (results["name"], results["method"], results["config"]["select"]) == ("recommended", "sga+c", "average")
+    assert (results["name"], results["method"], results["config"]["select"]) == ("recommended", "jm", "average")
 
 
 def test_configurations_serve_a_run_as_they_serve_learn(desk: Path) -> None:
