@@ -108,7 +108,7 @@ def make_plan(
 ) -> Made:
     """Choose settings for these scans and this machine; `given` settings (method, iterations) are taken as they are."""
     given = given or {}
-    base = laid(recommended(), given)
+    base = laid(recommended() if "method" not in given else {}, given)
     look, cost = _largest_affordable(facts, minutes, base, say)
     iterations = max(FEWEST, min(PLENTY, int(60 * minutes / cost.seconds))) // 50 * 50
     iterations = int(base.get("iterations", iterations))

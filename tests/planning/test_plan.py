@@ -145,10 +145,18 @@ def test_the_file_is_read_back_as_it_was_meant(machine: list[int]) -> None:
     assert from_yaml(made.as_file()) == made.tree()
     assert configuration(from_yaml(made.as_file())) == made.configuration()
     assert made.configuration().network.channels == 2
-    assert made.configuration().method == "jm"
+    assert (made.configuration().method, made.configuration().merge) == ("jm", None)
     for line in made.as_file().splitlines()[2:]:
         assert "  # " in line or line.endswith(":")
     assert len(made.in_short()) == 5
+
+
+def test_the_method_is_the_recommended_one_with_all_that_belongs_to_it(machine: list[int]) -> None:
+    config = make_plan(FACTS).configuration()
+    assert (config.method, config.merge, config.select) == ("jm", 0.7, "average")
+    mine = make_plan(FACTS, given={"merge": 0.9}).configuration()
+    assert (mine.method, mine.merge) == ("jm", 0.9)
+    assert make_plan(FACTS, given={"method": "sga"}).configuration().merge is None
 
 
 def test_names_and_numbers_keep_their_meaning_in_the_file(machine: list[int]) -> None:
