@@ -78,7 +78,10 @@ def init(
     model: Model,
     method: Annotated[
         str | None,
-        typer.Option(help="Method of its rounds. [default: `sga+c`]", autocompletion=methods_by_prefix),
+        typer.Option(
+            help="Method of its rounds. [default: the recommended one, if the first `smg learn` plans; else `sga+c`]",
+            autocompletion=methods_by_prefix,
+        ),
     ] = None,
     iterations: Iterations = None,
     configs: Configs = None,
@@ -103,7 +106,8 @@ def init(
         raise SmgError(f"{model}: exists; give a new folder")
     given = given_settings(method, iterations, configs, labels, settings)
     chosen = f"# Given to `smg init`.\n{to_yaml(laid(*given))}" if says_what_to_train(given) else None
-    learner = Learner.create(model, configuration(*given), plan=chosen, encrypt=new_model(model) if encrypt else None)
+    new = new_model(model) if encrypt else None
+    learner = Learner.create(model, configuration(*given), plan=chosen, encrypt=new, given=laid(*given))
     how = "encrypted, " if learner.is_encrypted else ""
     what = f"method {learner.config.method}" if chosen or method else "no settings yet"
     print(f"{model}: {how}{what}, no site learned; `smg learn {model} SITE` teaches it one")

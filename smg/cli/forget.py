@@ -64,11 +64,16 @@ def _as_json(removed: Traces) -> dict[str, object]:
 
 
 def _print(removed: Traces, model: Path, by_scan: bool) -> None:
+    from smg.learner.forget import HASHES
     from smg.prepare.cache import cache_path, is_cache_empty
 
     for one in reversed(removed.rounds):
         if one.said:
             print_line(f"round {one.round}: removed {', '.join(one.said)}")
+        if one.said == (HASHES,):
+            print_line(
+                f"round {one.round}: knew the scan, but no case of this name; was it mistyped? Forget the right one"
+            )
     if removed.cached:
         print_line(f"prepared copies removed from the cache: {len(removed.cached)}")
     if removed.trained:

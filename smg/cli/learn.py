@@ -62,7 +62,7 @@ def learn(
     method: Annotated[
         str | None,
         typer.Option(
-            help="Method of this round. [default: the model's own; `sga+c` for a new model]",
+            help="Method of this round. [default: the model's own; a new model's plan takes the recommended one]",
             autocompletion=methods_by_prefix,
         ),
     ] = None,

@@ -109,9 +109,16 @@ def _plan_for(
 
 
 def _given_before(learner: Learner) -> dict[str, Any]:
-    """Return the settings that the user gave when the model was made; those that follow from others are not theirs."""
+    """Return the settings that the user gave when the model was made.
+
+    A model made from Python does not say which they were. Then these are the settings that differ from the defaults,
+    without those that follow from others.
+    """
     from smg.learner.config_layers import FOLLOWS
 
+    created = next((line for line in learner.store.journal() if line.event == "created"), None)
+    if created and isinstance(given := created.details().get("given"), dict):
+        return given
     settings = learner.config.model_dump(mode="json", exclude_defaults=True)
     network = {key: value for key, value in settings.pop("network", {}).items() if f"network.{key}" not in FOLLOWS}
     return settings | ({"network": network} if network else {})

@@ -24,7 +24,9 @@ def predict(
         list[str], typer.Argument(metavar="SCAN...", help="Scans, folders of scans, or patterns such as `*.nii.gz`.")
     ],
     out: Annotated[Path, typer.Option(help="Folder to write the masks into.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace masks that exist already.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace masks, maps and contact sheets that exist already.")
+    ] = False,
     forms: Annotated[
         list[str] | None,
         typer.Option(

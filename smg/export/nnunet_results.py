@@ -50,9 +50,10 @@ def check(release: Release) -> NnunetPreparation:
             "--as nnunet: the model turns every scan to one orientation, and nnU-Net takes scans as they are stored; "
             "only models with preparation.nnunet can be exported so"
         )
-    values = [of[0] for of in options.labels.classes.values()] if options.labels.classes else [1]
-    if values != list(range(1, len(values) + 1)) or options.labels.background[0] != 0:
-        raise SmgError(f"--as nnunet: its masks have values {values}, and nnU-Net's count from 1; --as onnx does it")
+    values = options.labels.written
+    if values != tuple(range(len(values))):
+        shown = ", ".join(map(str, values))
+        raise SmgError(f"--as nnunet: its masks have values {shown}, and nnU-Net's count from 0; --as onnx does it")
     return options.nnunet
 
 

@@ -58,10 +58,10 @@ def _windows(options: Preparation) -> dict[str, Any] | None:
 
 def _labels(options: Preparation) -> list[dict[str, Any]]:
     labels = options.labels
-    values = [labels.background[0], *(of[0] for of in labels.classes.values())] if labels.classes else [0, 1]
     names = ["background", *labels.names]
     return [
-        {"index": n, "name": name, "value": value} for n, (name, value) in enumerate(zip(names, values, strict=True))
+        {"index": n, "name": name, "value": value}
+        for n, (name, value) in enumerate(zip(names, labels.written, strict=True))
     ]
 
 

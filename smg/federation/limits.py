@@ -41,14 +41,17 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Refuse limits that would not limit as they read."""
-        for name in ("least_rows", "a_minute", "budget"):
+        for name, least in (("least_rows", 1), ("a_minute", 0), ("budget", 0)):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < (name == "least_rows")):
+            is_off = value is None and name != "least_rows"
+            if not is_off and (type(value) is not int or value < least):
                 raise SmgError(f"{name} is {value!r}; give a whole number")
-        for name in ("clip", "noise", "delta"):
+        for name, limit in (("clip", math.inf), ("noise", math.inf), ("delta", 1.0)):
             value = getattr(self, name)
-            if value is not None and (type(value) not in (int, float) or not 0 < value < math.inf):
-                raise SmgError(f"{name} is {value!r}; give a number above zero")
+            is_off = value is None and name != "delta"
+            if not is_off and (type(value) not in (int, float) or not 0 < value < limit):
+                below = "" if limit == math.inf else f" and below {limit:g}"
+                raise SmgError(f"{name} is {value!r}; give a number above zero{below}")
         if (self.clip is None) != (self.noise is None):
             raise SmgError("of clip and noise one is given, and each needs the other; give both or neither")
 
@@ -85,9 +88,12 @@ def _answers_in(line: bytes) -> int:
 
 
 def _count(entry: Mapping[str, object]) -> int:
-    """Return how many answers an entry says were given; older entries say only whether there was one."""
-    answers = entry.get("answers", 1)
-    return answers if entry.get("answered") and isinstance(answers, int) else 0
+    """Return how many answers an entry says were given; an older entry lists the rows of each gradient instead."""
+    if not entry.get("answered"):
+        return 0
+    rows = entry.get("rows")
+    answers = entry.get("answers", sum(map(bool, rows)) if isinstance(rows, list) else 1)
+    return answers if isinstance(answers, int) else 0
 
 
 class Gate:

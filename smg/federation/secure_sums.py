@@ -57,13 +57,14 @@ class Masks:
             if self._given != dict(keys):
                 raise Refused("other keys were sent within a session; greet the hospital again")
             return  # sent again: masks that were used stay used
-        self._given = dict(keys)
+        derived = {}
         for peer, public in sorted(keys.items()):
             if peer != own:
                 shared = self._private.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(public)))
                 info = "/".join(["smg secure sum", *sorted((own, peer))]).encode()
                 key = HKDF(SHA256(), 32, salt=None, info=info).derive(shared)
-                self._keys[peer] = key, 1 if own < peer else -1
+                derived[peer] = key, 1 if own < peer else -1
+        self._given, self._keys = dict(keys), derived  # only once every key could be read
 
     def use(self, exchange: int) -> None:
         """Refuse an exchange whose masks may have been used."""

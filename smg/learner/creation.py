@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 import smg
 from smg.errors import SmgError
-from smg.json_records import Settings
+from smg.json_records import Settings, Tree
 from smg.learner.config import LearnerConfig
 from smg.learner.config_layers import configuration, typed
 from smg.learner.origin import Origin
@@ -30,10 +30,11 @@ def create_model(
     options: Mapping[str, Any],
     plan: str | None = None,
     vault: Vault | None = None,
+    given: Tree | None = None,
 ) -> None:
     """Make the folder of a model; in a job of several processes, the first one writes it and all wait for it.
 
-    With a vault the model is encrypted.
+    With a vault the model is encrypted. `given` is what the user gave of its settings; the journal keeps it.
     """
     store = Store(folder)
     there = store.exists
@@ -54,6 +55,8 @@ def create_model(
             encryption = vault.record if vault else None
             if encryption:
                 details["key"] = encryption.users[0]
+            if given is not None:
+                details["given"] = given
             store.note("created", **details)
             if plan is not None:
                 store.keep_plan(plan)

@@ -32,6 +32,7 @@ from smg.sites.volume import read_volume
 
 Names = Mapping[str, frozenset[str]]  # pseudonyms of the person, by site
 BEGUN, EVENT = "forgetting a subject", "forgot a subject"  # events before and after
+HASHES = "hashes of the scan"
 PSEUDONYM = re.compile(r"[0-9a-f]{8}|[0-9a-f]{16}")  # of before there were keys, and since
 WORDS = {"exemplars": "exemplar", "sentinels": "sentinel", "state": "arrays of the method's state"}
 
@@ -246,7 +247,7 @@ def _without(record: RoundRecord, names: Names, person: Person) -> tuple[RoundRe
         apart = tuple(d for d, name in zip(familiar.validation, validation, strict=True) if name not in own)
         familiar = familiar.model_copy(update={"validation": apart})
     changes = {"parts": parts, "test": test, "selection": selection, "sentinels": scores, "scans": scans}
-    words = ("part", "test metrics", "selection scores and features", "sentinel scores", "hashes of the scan")
+    words = ("part", "test metrics", "selection scores and features", "sentinel scores", HASHES)
     said = [word for word, key in zip(words, changes, strict=True) if changes[key] != getattr(record, key)]
     return record.model_copy(update={**changes, "familiar": familiar}), said
 

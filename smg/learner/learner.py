@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from smg import trust
 from smg.errors import Misuse
 from smg.evaluation.subjects import Evaluated, OnSubject
+from smg.json_records import Tree
 from smg.learner import undo
 from smg.learner.admission import learned_elsewhere, parts_if_known
 from smg.learner.asking import evaluate_site, predictor_of
@@ -92,6 +93,7 @@ class Learner:
         origin: Origin | None = None,
         plan: str | None = None,
         encrypt: Key | NewModel | None = None,
+        given: Tree | None = None,
         **options: Any,
     ) -> Learner:
         """Make a model that has learned nothing yet, and return it.
@@ -102,11 +104,12 @@ class Learner:
             origin: Weights to begin with, read by `smg.learner.origin.read_origin`. Default: random weights.
             plan: Text of the plan that the settings came from, to be kept with the model. Default: none.
             encrypt: Key by which everything that the model keeps of patients is encrypted. Default: no encryption.
+            given: Settings that the user gave, which a later plan keeps. Default: those that differ from the defaults.
             **options: Settings of `LearnerConfig` that replace those of `config`, such as `iterations=2000`. A
                 mapping replaces only the keys that it has: `network={"width": 8}`.
         """
         new = NewModel.under(encrypt) if isinstance(encrypt, Key) else encrypt
-        create_model(Path(folder), config, origin, options, plan, new.vault if new else None)
+        create_model(Path(folder), config, origin, options, plan, new.vault if new else None, given)
         return cls(folder, key=new.key if new else None)
 
     def configure(self, config: LearnerConfig, other_preparation: bool = False) -> None:

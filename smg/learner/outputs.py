@@ -16,6 +16,7 @@ from smg.errors import Misuse, SmgError
 from smg.learner.learner import Learner
 from smg.learner.predictor import Prediction
 from smg.sites.labels import Labels
+from smg.sites.split import twice
 from smg.sites.volume import Volume, naming, write_volume
 
 SUFFIXES = {"nifti": ".nii.gz", "seg": ".seg.dcm", "rtstruct": ".rtstruct.dcm"}  # format -> end of a mask's file
@@ -63,7 +64,9 @@ class MaskWriter:
     @property
     def probability_suffixes(self) -> tuple[str, ...]:
         """Return the end of the name of each class's map of probabilities."""
-        plain = ("".join(c if c.isalnum() or c in "-_" else "-" for c in name) for name in self.labels.names)
+        plain = ["".join(c if c.isalnum() or c in "-_" else "-" for c in name) for name in self.labels.names]
+        for name in twice(plain):
+            raise Misuse(f"two classes would have the file name {name!r}: predict without --probabilities")
         return tuple(f".{name}.probability.nii.gz" for name in plain)
 
     def write_probabilities(self, made: Prediction, targets: Mapping[str, Path]) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from smg.errors import SmgError
 from smg.files import placing, read_safetensors_header, safetensors_header, sync_folder
 from smg.prepare.arrays import kind_of, mapped
-from smg.prepare.cache import Described, Prepared, cache_folder, described, verified
+from smg.prepare.cache import Described, Prepared, cache_folder, cache_path, described, verified
 from smg.sites.formats import Array
 from smg.sites.site import Subject
 from smg.vault.sealed import Sealed, Sealing, facts_of
@@ -141,7 +141,7 @@ def open_encrypted(path: Path, subject: Subject, vault: Vault) -> Prepared | Non
 def encrypted_copies(content: str, turned: str, vault: Vault) -> list[Path]:
     """Return a model's encrypted entries of a scan, however it was prepared, by the hashes of its voxels."""
     found, hidden = [], (vault.hidden(content), vault.hidden(turned))
-    for path in sorted(encrypted_folder(vault, cache_folder()).glob("[!.]*.safetensors")):
+    for path in sorted(encrypted_folder(vault, cache_path()).glob("[!.]*.safetensors")):
         try:
             facts = facts_of(safetensors_header(path)[1]) or {}
             if facts["content"] == hidden[0] or (turned and facts["turned"] == hidden[1]):

@@ -58,10 +58,10 @@ class Arriving:
 
 @dataclass(eq=False)
 class Dropped:
-    """A series that was dropped: which associations still bring slices of it, and when the last one came."""
+    """A series that was dropped, and the associations that still bring slices of it."""
 
     associations: list[Association]
-    last: float = field(default_factory=time.monotonic)
+    last: float = field(default_factory=time.monotonic)  # when it was dropped, or when the last slice came since
 
     def has_ended(self, settle: float) -> bool:
         """Return whether the sender has stopped sending it."""
@@ -96,7 +96,12 @@ class Arrivals:
                     raise Refused(
                         f"{waiting} scans wait and {len(self.series)} are being received; send it again later"
                     )
-                arriving = self.series[key] = Arriving(peer, uid, spool.new_folder(self.folder))
+                try:
+                    folder = spool.new_folder(self.folder)
+                except OSError:
+                    self.dropped[key] = Dropped([association])
+                    raise
+                arriving = self.series[key] = Arriving(peer, uid, folder)
             name = f"{hashlib.sha256(instance.encode()).hexdigest()[:32]}.dcm"
             if arriving.bytes - arriving.sizes.get(name, 0) + len(content) > self.limits.scan_bytes:
                 self._drop(key, association)
@@ -124,7 +129,7 @@ class Arrivals:
     def _drop(self, key: tuple[str, str], *associations: Association) -> Arriving:
         """Delete what came of a series, and refuse the rest of it."""
         arriving = self.series.pop(key)
-        self.dropped[key] = Dropped([*arriving.associations, *associations], arriving.last)
+        self.dropped[key] = Dropped([*arriving.associations, *associations])
         spool.delete(arriving.folder)
         return arriving
 

@@ -91,14 +91,22 @@ class Labels(BaseModel):
         return indexed
 
     def values(self, indexed: Array) -> Array:
-        """Return class indices as mask values: each class's first, 1 if any value is foreground, 0 for background.
+        """Return class indices as the values that a mask is written with."""
+        values = self.written
+        kind = np.uint8 if min(values) >= 0 and max(values) < 256 else np.int32
+        return np.array(values, kind)[indexed]
 
-        Background is its own first value if 0 is not one of them.
+    @property
+    def written(self) -> tuple[int, ...]:
+        """Return the value that a mask is written with for the background, and for each class in order.
+
+        A class has its first value, or 1 if any value is foreground. The background has 0, or if 0 is not one of its
+        values, the first of them.
         """
-        outside = 0 if 0 in self.background else self.background[0]
-        firsts = [outside, *(of[0] for of in self.classes.values())] if self.classes else [0, 1]
-        kind = np.uint8 if min(firsts) >= 0 and max(firsts) < 256 else np.int32
-        return np.array(firsts, kind)[indexed]
+        if not self.classes:
+            return 0, 1
+        background = 0 if 0 in self.background else self.background[0]
+        return background, *(values[0] for values in self.classes.values())
 
     def unexpected(self, mask: Array, known: frozenset[int] | None = None) -> list[float]:
         """Return the values of a mask that are neither foreground nor background.

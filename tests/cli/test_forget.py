@@ -44,7 +44,8 @@ def test_of_a_person_forgotten_before_only_the_hashes_and_copies_are_left(desk: 
     assert smg("forget", "model", "--case", case, "--site", "A", "--yes", cwd=desk).returncode == 0
     smg("learn", "new", "A", *TINY, cwd=desk)  # fills the cache
     done = smg("forget", "model", "--case", case, "--scan", f"A/{case}.nii.gz", "--yes", cwd=desk).stdout
-    assert "round 1: removed hashes of the scan\nprepared copies removed from the cache: 1\n" in done
+    assert "round 1: removed hashes of the scan\nround 1: knew the scan, but no case of this name; " in done
+    assert "prepared copies removed from the cache: 1\n" in done
     assert "no weights were trained with this person, as far as the records still say" in done
 
 

@@ -57,6 +57,16 @@ def test_a_model_made_with_what_a_plan_does_not_choose_is_planned(tmp_path: Path
 
 
 @pytest.mark.usefixtures("_fast_machine")
+def test_a_plan_keeps_what_was_given_to_init_also_where_it_is_a_default(tmp_path: Path, site: Site) -> None:
+    words = ("--method", "sga+c", "--set", "select=last")
+    assert command("init", "model", *words, cwd=tmp_path).returncode == 0
+    _, plan = _learn(tmp_path)
+    assert (plan["method"], plan["select"]) == ("sga+c", "last")
+    config = Learner(tmp_path / "model").config
+    assert (config.method, config.select, config.merge) == ("sga+c", "last", None)
+
+
+@pytest.mark.usefixtures("_fast_machine")
 @pytest.mark.parametrize("way", ["by the seed", "by folds", "given"])
 def test_masks_to_be_tested_on_do_not_change_the_plan(tmp_path: Path, site: Site, way: str) -> None:
     """A test subject's foreground lies all over the slice, in two pieces: with it there would be no central field."""

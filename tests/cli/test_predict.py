@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smg.errors import Misuse
+from smg.learner.outputs import MaskWriter
 from smg.learner.store import Store
+from smg.sites.labels import Labels
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.cli.commands import TINY, smg
 from tests.conftest import affine, scan, write_site
@@ -172,6 +175,12 @@ def test_sheets_and_maps_of_equal_names_are_kept_apart_and_replace_nothing(folde
     assert both.returncode == 1
     assert "its contact sheet would be the same file as that of" in both.stderr
     assert len(list((folder / "both").iterdir())) == 1
+
+
+def test_maps_of_two_classes_are_never_one_file() -> None:
+    labels = Labels.model_validate({"a b": 1, "a-b": 2})
+    with pytest.raises(Misuse, match="two classes would have the file name 'a-b'"):
+        _ = MaskWriter(labels, (), 1, "").probability_suffixes
 
 
 def test_bfloat16_where_the_processor_has_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,11 @@ MODES: dict[str, dict[str, Any]] = {
     "windows": {"preparation": {"size": 16, "spacing": 0.4, "clip": [0, 99.5]}, "network": UNET, "mirror": True},
     "adjacent": {"preparation": {"size": 16, "spacing": 0.6, "adjacent": 3}, "network": {"width": 4, "depth": 1}},
     "classes": {
-        "preparation": {"size": 20, "adjacent": 3, "labels": {"outer": [1], "inner": [300]}},
+        "preparation": {
+            "size": 20,
+            "adjacent": 3,
+            "labels": {"classes": {"outer": [1], "inner": [300]}, "background": [2, 0]},
+        },
         "network": {"width": 6, "depth": 1},
         "iterations": 80,
         "optimiser": {"rate": 2e-2},

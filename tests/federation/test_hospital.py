@@ -113,12 +113,21 @@ def test_limits_of_rows_rate_and_budget(tmp_path: Path) -> None:
         ({"clip": 1.0, "noise": 0}, "noise is 0; give a number above zero"),
         ({"least_rows": "3"}, "least_rows is '3'; give a whole number"),
         ({"budget": -1}, "budget is -1"),
+        ({"least_rows": None}, "least_rows is None; give a whole number"),
+        ({"delta": None}, "delta is None; give a number above zero and below 1"),
+        ({"delta": 2.0}, "delta is 2.0; give a number above zero and below 1"),
     ],
 )
 def test_limits_that_would_not_limit_are_refused(limits: dict[str, object], sentence: str, tmp_path: Path) -> None:
     (tmp_path / "limits.json").write_text(json.dumps(limits))
     with pytest.raises(SmgError, match=f"limits.json: .*{sentence}"):
         Kit(tmp_path, "Amber", ("Amber", "Birch"), "localhost", 8002).limits()
+
+
+def test_gradients_in_the_log_of_an_older_version_count_one_by_one(tmp_path: Path) -> None:
+    lines = [{"answered": True, "rows": [5, 5, 0, 5]}, {"answered": True}, {"answered": False, "rows": [5]}]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert Audit(tmp_path / "answers.jsonl").answered == 3 + 1
 
 
 def test_one_slice_moves_an_answer_by_clip_however_often_it_is_asked_for() -> None:

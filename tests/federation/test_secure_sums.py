@@ -70,6 +70,18 @@ def test_an_exchange_is_used_once_and_keys_belong_to_a_session() -> None:
         agreed(2)["Amber"].masked(torch.full((3,), 2.0**21), 0, 0)
 
 
+def test_keys_that_cannot_be_read_are_not_taken_for_an_agreement() -> None:
+    here, there = Masks(), Masks()
+    keys = {"Amber": here.public, "Birch": there.public, "Cedar": "zz"}
+    for _ in range(2):
+        with pytest.raises(ValueError, match="hex"):
+            here.agree("Amber", keys)
+        with pytest.raises(Refused, match="before keys were sent"):
+            here.use(0)
+    here.agree("Amber", {"Amber": here.public, "Birch": there.public})
+    here.use(0)
+
+
 def under_masks() -> tuple[Federated, InProcess]:
     masks = agreed(2)
     way = InProcess({name: toy_hospital(name, n, masks=masks[name]) for n, name in enumerate(masks)}, keeps=True)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from smg.serve import spool
 from smg.serve.arrivals import Arrivals, Refused
 from smg.serve.node_options import Limits, Peer
 
 PEER = Peer("PACS", "127.0.0.1", 104)
-SETTLE = 0.1
+SETTLE = 0.3  # longer than any pause of a loaded machine between two slices
 
 
 class Sending:
@@ -77,6 +78,32 @@ def test_the_rest_of_a_series_that_broke_off(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     assert sent(arrivals, range(20), one_each=True) == 20
     assert whole(arrivals) == [20]
+
+
+def test_the_rest_of_a_series_whose_association_was_silent_before_it_broke_off(tmp_path: Path) -> None:
+    arrivals, association = Arrivals(tmp_path, Limits(settle=SETTLE)), Sending()
+    for number in range(7):
+        arrivals.add(PEER, "1.2.3", f"1.2.3.{number}", b"x" * 10, association, 0)
+    time.sleep(1.5 * SETTLE)
+    association.is_open = False
+    assert [len(one.sizes) for one in arrivals.take()[1]] == [7]
+    assert sent(arrivals, range(7, 20), one_each=False) == 0
+    assert whole(arrivals) == []
+
+
+def test_the_rest_of_a_series_whose_first_slice_could_not_be_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(folder: Path) -> Path:
+        raise OSError(28, "No space left")
+
+    arrivals = Arrivals(tmp_path, Limits(settle=SETTLE))
+    with monkeypatch.context() as disk:
+        disk.setattr(spool, "new_folder", full)
+        with pytest.raises(OSError, match="No space"):
+            arrivals.add(PEER, "1.2.3", "1.2.3.0", b"x", Sending(), 0)
+    assert sent(arrivals, range(1, 20), one_each=False) == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_rest_of_a_series_of_which_a_slice_could_not_be_stored(

@@ -62,7 +62,8 @@ def test_class_indices_as_the_data_sets_own_values() -> None:
     assert Labels.model_validate({"bladder": [7, 8], "prostate": 3}).values(index).tolist() == [0, 3, 7]
     assert Labels.model_validate([5]).values(index[:2]).tolist() == [0, 5]
     assert Labels().values(index[:2]).tolist() == [0, 1]
-    assert Labels.parse(["gland=1", "background=2,0"]).values(index[:2]).tolist() == [0, 1]
+    zero = Labels.parse(["gland=1", "background=2,0"])
+    assert zero.values(index[:2]).tolist() == list(zero.written) == [0, 1]
     assert Labels.parse(["gland=1", "background=3,2"]).values(index[:2]).tolist() == [3, 1]
     assert Labels.model_validate([300]).values(index[:2]).tolist() == [0, 300]
 
