@@ -2,7 +2,8 @@
 
     python -m experiments.alignment_share --data data/prostate
 
-Each variant learns RUNMC and then HCRUDB at prostate-lite's settings. At every iteration of the second round
+Each variant learns RUNMC and then HCRUDB at the settings of `prostate`, or of `--config`. At every iteration of the
+second round
 
     share = |d(γ, β) - d(0, 0)| / |d(0, 0)|
 
@@ -55,10 +56,11 @@ class Watched(SGA):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder of sites")
+    parser.add_argument("--config", default="prostate", help="a settings file or ready configuration; default prostate")
     parser.add_argument("--iterations", type=int, default=500, help="iterations of each round; default 500")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    sites, settings = find_sites(options.data), read_settings("prostate-lite").settings
+    sites, settings = find_sites(options.data), read_settings(options.config).settings
     for variant in VARIANTS:
         given = {"method": "sga watched", "options": variant, "iterations": options.iterations}
         config = configuration(settings, given)

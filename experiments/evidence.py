@@ -34,6 +34,7 @@ from smg.settings_file import ready
 FIRST = "prostate-lite"  # the first comparison, whose record is results/first-stage.md
 RECOMMENDED, BASELINE = "prostate-recommended", "jm"
 FIGURE = "docs/differences.svg"
+PAPERS, FALLING = "Trained as in the paper", "Trained with augmentation and a falling rate"
 MADE = "<!-- {0}: made by experiments.evidence -->", "<!-- end of {0} -->"
 
 
@@ -172,8 +173,9 @@ def pages(results: Path) -> dict[Path, str]:
         made[results / MAIN / "claims.md"] = claim_tables.details(runs, paper)
         if pilot:
             made[results / MAIN / "power.md"] = power.page(pilot)
-        if differences(runs):
-            made[results.parent / FIGURE] = drawing(runs)
+        trainings = {name: of for name, of in ((PAPERS, runs), (FALLING, augmented)) if differences(of)}
+        if trainings:
+            made[results.parent / FIGURE] = drawing(trainings)
     blocks = {
         "short": in_short(results, runs, paper),
         "figure": f"![differences to {BASELINE}]({FIGURE})" if results.parent / FIGURE in made else "",

@@ -1,11 +1,12 @@
 """Draw paired differences to joint minimisation with their intervals, all methods and both streams, as a small SVG.
 
-What lies outside the axis is drawn at its edge with its number. The text follows the reader's light or dark mode.
+Each training has a part of its own, one below the other. What lies outside the axis is drawn at its edge with its
+number. The text follows the reader's light or dark mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from experiments.claims import STREAMS, Comparison, find, measure
@@ -14,8 +15,9 @@ from smg.report.runs import Run
 
 BASELINE = "jm"
 MEASURES = {"BM": "on the learned sites (BM)", "FM": "on the held-out site (FM)"}
-LOW, HIGH = -10.0, 4.0  # points of DSC
-LEFT, PANEL, GAP, ROW, TOP = 104, 300, 36, 30, 64
+LOW, HIGH = -10.0, 6.0  # points of DSC
+LEFT, PANEL, GAP, ROW, HEAD, FOOT = 104, 300, 36, 30, 44, 52  # pixels
+LEGEND = 52  # where the first part begins
 STYLE = """text{font:13px system-ui,sans-serif;fill:#24292f}.small{font-size:12px}.head{font-weight:600}
 .grid{stroke:#d0d7de}.zero{stroke:#57606a}.band{fill:#8c959f;opacity:.16}
 .s0{stroke:#0b63c4;fill:#0b63c4}.s1{stroke:#bc4c00;fill:#bc4c00}path,line{stroke-width:1.6}.s1.dot{fill:#fff}
@@ -35,35 +37,49 @@ def differences(runs: Sequence[Run], measures: Sequence[str] = tuple(MEASURES)) 
     return {key: one for key, one in found.items() if one}
 
 
-def drawing(runs: Sequence[Run]) -> str:
-    """Return the figure as SVG."""
-    found = differences(runs)
-    names = list(dict.fromkeys(name for name, _, _ in found))
-    width, height = LEFT + 2 * PANEL + GAP + 16, TOP + ROW * len(names) + 44
-    seeds = sorted({one.seeds for one in found.values()})
-    number = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
-    number += " seed: other patients alone" if seeds == [1] else " seeds"
-    title = f"Difference to {BASELINE} in points of DSC, with 95 % intervals ({number})"
-    said = "; ".join(f"{name} {which} {stream} {one.text()}" for (name, which, stream), one in found.items())
+def drawing(trainings: Mapping[str, Sequence[Run]]) -> str:
+    """Return the figure as SVG, with a part for each training, given by its name and its runs."""
+    found = {name: differences(runs) for name, runs in trainings.items()}
+    methods = {name: list(dict.fromkeys(method for method, _, _ in of)) for name, of in found.items()}
+    height = LEGEND + sum(HEAD + ROW * len(of) + FOOT for of in methods.values())
+    title = f"Difference to {BASELINE} in points of DSC, with 95 % intervals"
+    said = "; ".join(
+        f"{training}, {name} {which} {stream} {one.text()}"
+        for training, of in found.items()
+        for (name, which, stream), one in of.items()
+    )
+    width = LEFT + 2 * PANEL + GAP + 16
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" role="img">',
         f"<title>{title}</title><desc>{escape(said)}</desc><style>{STYLE}</style>",
         f'<text class="head" x="0" y="16">{title}</text>',
         *_legend(),
     ]
-    for row, name in enumerate(names):
-        parts.append(f'<text x="{LEFT - 10}" y="{_y(row) + 4:g}" text-anchor="end">{escape(name)}</text>')
-    for panel, which in enumerate(MEASURES):
-        parts += _axis(panel, MEASURES[which], len(names))
-        for row, name in enumerate(names):
-            for place, stream in enumerate(STREAMS):
-                if one := found.get((name, which, stream)):
-                    parts += _mark(panel, _y(row) + (6.5 if place else -6.5), place, one)
+    top = LEGEND
+    for training, of in found.items():
+        parts.append(f'<text class="head" x="0" y="{top + 16}">{escape(training)} ({_seeds(of)})</text>')
+        parts += _part(top + HEAD, methods[training], of)
+        top += HEAD + ROW * len(methods[training]) + FOOT
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _y(row: int) -> float:
-    return TOP + ROW * (row + 0.5)
+def _seeds(found: Mapping[tuple[str, str, str], Found]) -> str:
+    seeds = sorted({one.seeds for one in found.values()})
+    number = " to ".join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1]))) if seeds else "no"
+    return number + (" seed: other patients alone" if seeds == [1] else " seeds")
+
+
+def _part(top: int, methods: Sequence[str], found: Mapping[tuple[str, str, str], Found]) -> Iterator[str]:
+    """Yield one training's rows, below `top`."""
+    for row, name in enumerate(methods):
+        y = top + ROW * (row + 0.5) + 4
+        yield f'<text x="{LEFT - 10}" y="{y:g}" text-anchor="end">{escape(name)}</text>'
+    for panel, which in enumerate(MEASURES):
+        yield from _axis(panel, top, MEASURES[which], len(methods))
+        for row, name in enumerate(methods):
+            for place, stream in enumerate(STREAMS):
+                if one := found.get((name, which, stream)):
+                    yield from _mark(panel, top + ROW * (row + 0.5) + (6.5 if place else -6.5), place, one)
 
 
 def _x(panel: int, value: float) -> float:
@@ -80,15 +96,15 @@ def _legend() -> Iterator[str]:
     yield f'<text class="small" x="{LEFT + 216}" y="38">less than {MINIMAL["dsc"]:g} points</text>'
 
 
-def _axis(panel: int, title: str, rows: int) -> Iterator[str]:
-    bottom, least = TOP + ROW * rows, MINIMAL["dsc"]
+def _axis(panel: int, top: int, title: str, rows: int) -> Iterator[str]:
+    bottom, least = top + ROW * rows, MINIMAL["dsc"]
     left = _x(panel, -least)
-    yield f'<rect class="band" x="{left}" y="{TOP}" width="{_x(panel, least) - left:.1f}" height="{ROW * rows}"/>'
+    yield f'<rect class="band" x="{left}" y="{top}" width="{_x(panel, least) - left:.1f}" height="{ROW * rows}"/>'
     for value in range(int(LOW), int(HIGH) + 1, 2):
         x = _x(panel, value)
-        yield f'<line class="{"grid" if value else "zero"}" x1="{x}" x2="{x}" y1="{TOP}" y2="{bottom}"/>'
+        yield f'<line class="{"grid" if value else "zero"}" x1="{x}" x2="{x}" y1="{top}" y2="{bottom}"/>'
         yield f'<text class="small" x="{x}" y="{bottom + 17}" text-anchor="middle">{value:+d}</text>'.replace("+0", "0")
-    yield f'<text class="small head" x="{_x(panel, LOW)}" y="{TOP - 6}">{title}</text>'
+    yield f'<text class="small head" x="{_x(panel, LOW)}" y="{top - 6}">{title}</text>'
     yield f'<text class="small" x="{_x(panel, HIGH)}" y="{bottom + 34}" text-anchor="end">better →</text>'
 
 
