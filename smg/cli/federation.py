@@ -155,7 +155,7 @@ def status(federation: Own, as_json: Json = False) -> None:
     print_table(("hospital", "connected"), [(name, "yes" if on else "no") for name, on in facts["connected"].items()])
     print(f"relay {facts['relay']}{': ' + fault if fault else ''}")
     of = f" of {limits.budget} allowed" if limits.budget is not None else ""
-    print(f"{kit.name} has given {answered} answers{of}; each is a line of {kit.folder / 'answers.jsonl'}")
+    print(f"{kit.name} has given {answered} answers{of}; {kit.folder / 'answers.jsonl'} lists them")
     if "epsilon" in facts:
         of_what = "for each slice, of gradients; features and DSC are answered without noise"
         print(f"noise: ε = {facts['epsilon']:.3g} at δ = {limits.delta:g}, {of_what}")

@@ -69,9 +69,7 @@ def learn(
     iterations: Iterations = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            help="Training time of a round in minutes, to plan a new model without --config. [default: 60]", min=0.1
-        ),
+        typer.Option(help="Training time of a round in minutes, to plan a new model. [default: 60]", min=0.1),
     ] = None,
     start: Annotated[
         str | None,
@@ -137,9 +135,9 @@ def learn(
 ) -> None:
     """Learn a site: the first one creates the model, each further one adds a round. The same command resumes it.
 
-    A new model's settings are planned from its first site and this machine (`smg plan`), unless --config is given or
-    --set gives the input, the network or the optimiser. A plan keeps --iterations and every other setting given, and
-    does not look at the subjects that will be tested on. `--config paper` has the paper's settings. With --from no plan
+    A new model's settings are planned from its first site and this machine (`smg plan`), unless --config or --set gives
+    the input, the network or the optimiser. A plan keeps --iterations and every other setting given, and does not look
+    at the subjects that will be tested on. `--config paper` has the paper's settings. With --from no plan
     is made: a file's weights need the network they were made for, set by --config or --set.
 
     Example: `smg learn model data/RUNMC --minutes 30`
@@ -161,7 +159,7 @@ def learn(
     found = site_at(data, site, called).with_roi(roi or [])
     held_out = {name: one.with_roi(roi or []) for name, one in find_sites(guard).items()} if guard else None
     parts = split_in(found, split)
-    planned_for = None if configs or start else minutes or MINUTES
+    planned_for = None if start else minutes or MINUTES
     refuse_few(found, len(found.subjects), parts, few)
     had_plan = Store(model).has_plan
     with hospitals_of(federation, model, absent, patience, timeout, secure) as peers:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from smg.cli.data_sites import prepare_to_learn
 from smg.cli.encryption import new_model
 from smg.cli.options import worded
+from smg.cli.terminal import say
 from smg.errors import SmgError
 from smg.report.text import print_line
 
@@ -59,7 +60,7 @@ def learner_for(
 
     A model is created only after the scans have been prepared without faults.
     """
-    from smg.learner.config_layers import configuration
+    from smg.learner.config_layers import configuration, laid
     from smg.learner.creation import take_plan
     from smg.learner.learner import Learner
     from smg.learner.origin import read_origin
@@ -78,7 +79,10 @@ def learner_for(
                 config = configuration(plan.tree(), before).with_channels(site.channels)
                 take_plan(model, config, plan.as_file())
                 learner = Learner(model)
-        learner.configure(configuration(learner.config.model_dump(mode="json"), *given), other)
+        own = learner.config
+        learner.configure(configuration(own.model_dump(mode="json"), *given), other)
+        if learner.config.method != own.method and own.merge is not None and "merge" not in laid(*given):
+            say(f"method {learner.config.method}: with the model's own merge {own.merge:g}; --set merge=null ends it")
         learner.refuse_to_learn(site.name, again)
         return learner, prepare_to_learn(site, learner.config, split, leave_out, few, learner.store.vault)
     if model.exists() and not (model.is_dir() and Store(model).abandoned):

@@ -553,8 +553,16 @@ def main(words: Sequence[str] | None = None) -> int:
     prepare_scan, network, inferer = PrepareScand("image", settings), load_network(root, settings), inferer_of(settings)
     finish = Compose([RestoreMaskd("pred", settings), SaveMaskd("pred", given.out)])
     failed, first = 0, dict[str, str]()  # the name of a mask -> its scan
-    for files in find_scans(given.scans, len(settings["channels"])):
+    found = find_scans(given.scans, len(settings["channels"]))
+    originals = {Path(file).resolve() for files in found for file in files}
+    for files in found:
         name = _case(Path(files[0]), len(settings["channels"])).name
+        if (given.out / name).resolve() in originals:
+            print(
+                f"{files[0]}: its mask would replace the scan {given.out / name}; give another --out", file=sys.stderr
+            )
+            failed += 1
+            continue
         if first.setdefault(name, files[0]) != files[0]:
             print(f"{files[0]}: its mask would be the file of {first[name]}; give another --out", file=sys.stderr)
             failed += 1

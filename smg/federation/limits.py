@@ -109,7 +109,7 @@ class Gate:
         if fewest < self.limits.least_rows:
             raise Refused(
                 f"hospital {self.site}: answers for no fewer than {self.limits.least_rows} slices, and was asked "
-                f"for {fewest}; raise replay.batch, or agree on a lower limit with the hospital"
+                f"for {fewest}; agree on a lower limit with the hospital, or begin again with a larger replay.batch"
             )
 
     def count(self, answers: int = 1) -> None:

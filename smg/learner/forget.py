@@ -44,7 +44,8 @@ class Person:
     case: str
     site: str | None = None
     scan: tuple[str, str] | None = None  # hashes of its voxels, as they are stored and as axial slices
-    by_scan: bool = False  # whether `case` is only the name of the scan's file
+    file_case: str = ""  # the case by the name of the scan's file
+    by_scan: bool = False  # whether `case` is only that
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def person_of(case: str | None, scans: Sequence[Path], site: str | None = None) 
     if not scans:
         return Person(case or "", site)
     images = [read_volume(path) for path in scans]
-    return Person(case or case_of(scans[0]), site, (stored(images), turned(images)), by_scan=case is None)
+    file_case = case_of(scans[0])
+    return Person(case or file_case, site, (stored(images), turned(images)), file_case, by_scan=case is None)
 
 
 def find(history: History, person: Person) -> Traces:
@@ -165,20 +167,33 @@ def _as_learned(folder: Path, records: Sequence[RoundRecord], person: Person) ->
     """Return a person who is known by a scan under the case name it was learned by.
 
     The case is the file's name, or that without nnU-Net's number of a channel. A scan that was learned under any other
-    name is an error: its hashes alone would be removed, and then nothing would lead to its rows and slices.
+    name is an error, and so is a name given beside a scan that was learned under its file's: the hashes alone would be
+    removed, and then nothing would lead to its rows and slices.
     """
     knowing = [record for record in records if _hashes(record, person)]
-    if not person.by_scan or not knowing:
+    if not knowing or (not person.by_scan and _is_known_as(person, records, knowing)):
         return person
-    for case in dict.fromkeys((person.case, split_case(person.case)[0])):
-        named = replace(person, case=case)
-        names = _names(records, named)
-        if all(_named(record, record.site, names) for record in knowing):
-            return named
-    raise SmgError(
-        f"{folder}: knows this scan, of site {knowing[0].site}, but by another case name than its file's; "
-        "give the name too, with --case, also if only the scan's hash is left"
-    )
+    cases = dict.fromkeys((person.file_case, split_case(person.file_case)[0]))
+    by_file = [named for case in cases if _is_known_as(named := replace(person, case=case), records, knowing)]
+    if person.by_scan and by_file:
+        return by_file[0]
+    site = knowing[0].site
+    if person.by_scan:
+        raise SmgError(
+            f"{folder}: knows this scan, of site {site}, but by another case name than its file's; "
+            "give the name too, with --case, also if only the scan's hash is left"
+        )
+    if by_file:
+        raise SmgError(
+            f"{folder}: knows this scan, of site {site}, by its file's name; correct --case, or leave it out"
+        )
+    return person
+
+
+def _is_known_as(person: Person, records: Sequence[RoundRecord], knowing: Sequence[RoundRecord]) -> bool:
+    """Return whether all records that know the person's scan have rows of a subject of the person's case name."""
+    names = _names(records, person)
+    return all(_named(record, record.site, names) for record in knowing)
 
 
 def _names(records: Sequence[RoundRecord], person: Person) -> Names:

@@ -110,6 +110,28 @@ def test_a_model_made_without_sizes_is_planned_when_it_first_learns(tmp_path: Pa
     assert verify(tmp_path / "model").faults == ("plan.yaml: differs from the hash in the journal",)
 
 
+@pytest.mark.usefixtures("_fast_machine")
+def test_a_configuration_without_sizes_is_planned(tmp_path: Path, site: Site) -> None:
+    _, plan = _learn(tmp_path, "--config", "image-free")
+    assert (plan["method"], plan["options"], plan["merge"]) == ("lwf", {"weight": 0.5}, 0.6)
+    config = Learner(tmp_path / "model").config
+    assert (config.method, config.merge, config.guard.subjects, plan["augment"]) == ("lwf", 0.6, 0, "mild")
+    assert config.preparation.spacing
+
+
+@pytest.mark.usefixtures("_fast_machine")
+def test_another_method_says_that_the_models_merging_stays(tmp_path: Path, site: Site) -> None:
+    _learn(tmp_path)
+    write_site(tmp_path / "B", 7, first_seed=7)
+    other = ("learn", "model", "B", "--method", "sga+c", "--unguarded")
+    line = "method sga+c: with the model's own merge 0.7; --set merge=null ends it\n"
+    assert line in command(*other, cwd=tmp_path).stderr
+    ended = command(*other, "--again", "--set", "merge=null", cwd=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert line not in ended.stderr
+    assert [Learner(tmp_path / "model").history.record(n).config.merge for n in (1, 2, 3)] == [0.7, 0.7, None]
+
+
 def test_one_site_is_planned_for_once(tmp_path: Path, site: Site) -> None:
     (tmp_path / "plan.yaml").touch()
     assert_line(command("plan", "A", "--out", "plan.yaml", cwd=tmp_path), 1, "plan.yaml: exists already")

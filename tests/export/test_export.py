@@ -213,6 +213,19 @@ def test_the_bundles_script_replaces_no_mask_and_goes_on_after_a_truncated_file(
     assert second == f"{words[2]}/t2.nii.gz: its mask would be the file of {words[1]}/t2.nii.gz; give another --out"
 
 
+def test_the_bundles_script_replaces_no_scan(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scan_file = sorted((made.folder / "scans" / "plain").glob("*.nii.gz"))[0]
+    for place in ("one", "two"):
+        (tmp_path / place).mkdir()
+        shutil.copy(scan_file, tmp_path / place / "t2.nii.gz")
+    one, two = (str(tmp_path / place) for place in ("one", "two"))
+    segment = outside.script_of(made.bundle("resized"))
+    assert segment.main([one, two, "--out", two, "--device", "cpu"]) == 1
+    assert (tmp_path / "two/t2.nii.gz").read_bytes() == scan_file.read_bytes()
+    reason = f"its mask would replace the scan {two}/t2.nii.gz; give another --out"
+    assert capsys.readouterr().err.splitlines() == [f"{one}/t2.nii.gz: {reason}", f"{two}/t2.nii.gz: {reason}"]
+
+
 @pytest.mark.parametrize("mode", ["resized", "windows"])
 def test_monai_runs_the_bundle_and_gives_the_same_masks(made: Made, mode: str) -> None:
     found = made.found[mode]

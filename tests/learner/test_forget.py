@@ -176,6 +176,21 @@ def test_a_scan_under_another_name_is_not_forgotten_by_half(desk: Path) -> None:
     assert name.encode() not in without_journal(model)
 
 
+def test_a_scan_under_its_own_name_is_not_forgotten_by_half_for_a_mistyped_case(desk: Path) -> None:
+    model = desk / "model"
+    case, name = one_of(model, "train")
+    scan = desk / "A" / f"{case}.nii.gz"
+    before = fingerprint(model)
+    with pytest.raises(
+        SmgError, match="knows this scan, of site A, by its file's name; correct --case, or leave it out"
+    ) as no:
+        forget(History(model), person_of("Case99", [scan]))
+    assert case not in str(no.value)
+    assert fingerprint(model) == before
+    forget(History(model), person_of(case, [scan]))
+    assert name.encode() not in without_journal(model)
+
+
 def test_the_journal_notes_it_without_a_name(desk: Path) -> None:
     model = desk / "model"
     case, name = one_of(model, "train")
