@@ -12,7 +12,6 @@ from smg.cli.data_sites import SplitFile, prepare, sites_at, split_in
 from smg.cli.options import Json, LeaveOut, Model, Roi, RoundNumber, TrustCode, ending_in, model_first
 from smg.cli.terminal import subject_progress
 from smg.errors import Misuse, SmgError
-from smg.evaluation.metrics import is_missed
 from smg.report.text import print_json, print_table, printable
 
 NEVER = "never learned"  # the part of a subject that was in no round
@@ -75,7 +74,7 @@ def evaluate(
 
 
 def _print_evaluation(rows: list[dict[str, Any]]) -> None:
-    from smg.evaluation.metrics import LISTED
+    from smg.evaluation.metrics import LISTED, is_missed
 
     shown = [metric for metric in LISTED.values() if metric.better != "nearer zero"]  # whose mean is an accuracy
     table, worst = [], []

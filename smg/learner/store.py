@@ -93,7 +93,8 @@ class Store:
         """Read model.json."""
         self.check_folder()
         if not self.exists:
-            raise SmgError(f"{self.folder}: no model there; `smg learn {self.folder} SITE` makes one")
+            then = "give the folder of one" if self.folder.exists() else f"`smg learn {self.folder} SITE` makes one"
+            raise SmgError(f"{self.folder}: no model there; {then}")
         record = read_record(self.folder / "model.json", ModelRecord)
         self.check_written(self.folder / "model.json")
         return record

@@ -22,9 +22,12 @@ def roll_back(history: History, number: int) -> None:
 
 
 def accept(history: History, number: int) -> None:
-    """Make a held round current."""
+    """Make a held round current; nothing where it was accepted before and is current."""
     if number == 0 or (number in history.model.numbers and not history.held(number)):
-        raise SmgError(f"{history.store.folder}: round {number} is not held; `smg rollback` goes back to it")
+        if number == history.current and number and history.record(number).held:
+            return
+        then = "it is current" if number == history.current else "`smg rollback` goes back to it"
+        raise SmgError(f"{history.store.folder}: round {number} is not held; {then}")
     _make_current(history, number, "accepted")
 
 

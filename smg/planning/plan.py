@@ -86,11 +86,17 @@ class Made:
             f"network:  U-Net of width {n.width}, depth {n.depth} ({million:.2f} M parameters)",
             f"training: {config.method}, {config.iterations} iterations of {config.batch} slices a round, rate "
             f"{config.optimiser.rate:g} falling as a {config.optimiser.schedule}",
-            f"expect:   {self.expected:.1f} minutes a round on {self.machine}; the first, without replay, is shorter; "
-            f"about {self._gigabytes(config):.1f} GB",
+            f"expect:   {self.expected:.1f} minutes a round{self._more} on {self.machine}; the first, without "
+            f"replay, is shorter; about {self._gigabytes(config):.1f} GB",
             *(f"warning:  {line}" for line in self.facts.warnings()),
         ]
         return [_one_line(line) for line in lines]
+
+    @property
+    def _more(self) -> str:
+        """Say why the minutes asked for are not kept, where they are not."""
+        is_least = self.tree()["iterations"] == FEWEST and self.expected > self.minutes
+        return f" ({FEWEST} iterations, the least of a round, do not fit in {self.minutes:g})" if is_least else ""
 
     @property
     def _part(self) -> str:
@@ -262,6 +268,8 @@ def _training(iterations: int, cost: Cost, base: Tree) -> list[Setting]:
         why = f"as given; {why}"
     elif iterations == PLENTY:
         why += "; a plan takes no more"
+    elif iterations == FEWEST:
+        why += "; a plan takes no fewer"
     return [
         Setting("iterations", iterations, why),
         Setting("batch", BATCH, "slices of the incoming site, and as many replayed: the paper's"),

@@ -38,5 +38,5 @@ def write_tables(folder: Path, baseline: str | None = None) -> Written:
     if chosen and (differences := paired.paired_differences(runs, chosen)):
         path = folder / "differences.md"
         with replacing(path) as temporary:
-            temporary.write_text(paired.to_markdown(differences, chosen))
+            temporary.write_text(paired.to_markdown(differences, chosen, tables[0].of))
     return Written(runs, tables, path, chosen)

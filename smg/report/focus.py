@@ -1,8 +1,8 @@
 """The two methods that a report is about: one, and the baseline it is compared with. By name, never by who leads.
 
 A method that is named because it leads a stream may lead by chance. So the headline is about a fixed method, the first
-of `HEADLINES` that has runs, and the differences are to a fixed baseline: the one that is asked for, or the first of
-`BASELINES`.
+of `HEADLINES` that has runs, under its own name or as a variant. The differences are to a fixed baseline: the one that
+is asked for, or the first of `BASELINES`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ def choose_focus(runs: Sequence[Run], baseline: str | None = None) -> Focus:
     if not others or chosen is None:
         return Focus(names[0] if names else "")
     ranked = [name for name in others if name not in references] or others
-    method = next((name for name in HEADLINES if name in ranked), ranked[0])
+    methods = {run.name: run.results.method for run in runs}
+    named = [name for one in HEADLINES for name in ranked if name == one]
+    variants = [name for one in HEADLINES for name in ranked if methods[name] == one]
+    others = [name for name in ranked if methods[name] != "finetune"]
+    method = [*named, *variants, *others, *ranked][0]
     return Focus(method, chosen, tuple(paired_differences(runs, chosen, metrics=("dsc",))))
 
 

@@ -89,6 +89,7 @@ def _page(
         "beside": list(zip(sections.BESIDE_HEADS, (COLUMNS[n].head for n in sections.BESIDE), strict=True)),
         "cost_table": COSTS,
         "focus": focus,
+        "compared_class": tables[0].of if tables else "",  # where there are several
         "answers": sections.stream_answers(material, focus),
         "measure_tables": sections.measure_tables(material),
         "costs": sections.stream_costs(material),

@@ -204,12 +204,16 @@ def mean_of(values: Values) -> float:
     return float(np.mean(means)) if means else float("nan")
 
 
-def to_markdown(differences: Sequence[Difference], reference: str) -> str:
-    """Return one table for each stream: each method minus the reference, in bold where the interval excludes zero."""
+def to_markdown(differences: Sequence[Difference], reference: str, of: str = "") -> str:
+    """Return one table for each stream: each method minus the reference, in bold where the interval excludes zero.
+
+    of: the class that is compared, where there are several.
+    """
     parts = []
     for stream in dict.fromkeys(d.stream for d in differences):
         here = {(d.method, d.metric, d.measure): d for d in differences if d.stream == stream}
-        title = f"**{stream.replace('|', 'unseen')}**: minus {reference}, with 95 % intervals, {_seeds(here.values())}"
+        name = ", ".join(filter(None, [stream.replace("|", "unseen"), of]))
+        title = f"**{name}**: minus {reference}, with 95 % intervals, {_seeds(here.values())}"
         lines = [title, "", *markdown_head(columns())]
         for method in dict.fromkeys(name for name, _, _ in here):
             texts = [_text(here.get((method, metric, measure))) for metric in COMPARED for measure in MEASURES]

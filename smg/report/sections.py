@@ -163,11 +163,12 @@ def measure_tables(material: Material) -> list[MeasureTable]:
 
 
 def page_cell(cell: Cell, digits: int) -> PageCell:
-    """Return a cell as the page prints it: a dash where there is no value, and a typographic minus."""
+    """Return a cell as the page prints it: a dash where there is no value, and how many seeds have one, if not all."""
     if cell.mean is None:
         return PageCell("–")
-    spread = "" if cell.spread is None else f"± {cell.spread:.{digits}f}"
-    return PageCell(decimal(cell.mean, digits).replace("-", "−"), spread, cell.best)
+    spread = [] if cell.spread is None else [f"± {cell.spread:.{digits}f}"]
+    spread += [f"({cell.seeds} of {cell.seeds + cell.missing})"] if cell.missing else []
+    return PageCell(decimal(cell.mean, digits).replace("-", "−"), " ".join(spread), cell.best)
 
 
 def stream_costs(material: Material) -> list[StreamCosts]:

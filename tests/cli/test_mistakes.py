@@ -59,7 +59,7 @@ RUN = ("run", "--data", "sites", "--order", "A,B", "--unseen", "C")
         (("evaluate", "nomodel", "sites/A"), 1, "nomodel: no model | `smg learn nomodel SITE`"),
         (("evaluate", "newer", "sites/A"), 1, "newer/model.json: | newer version | format 99"),
         (("history", "sites"), 1, "sites: no model"),
-        (("accept", "model", "1"), 1, "model: round 1 is not held | `smg rollback`"),
+        (("accept", "model", "1"), 1, "model: round 1 is not held; it is current"),
         (("rollback", "model", "7"), 1, "model: no round 7; it has 1"),
         (("replay", "drop", "model", "Z"), 1, "site Z was never learned"),
         (("predict", "model", "nowhere.nii.gz", "--out", "o"), 1, "nowhere.nii.gz"),

@@ -154,7 +154,7 @@ SCENARIOS = {
     "learn the first site": Scenario(_learn("A"), done="was learned before"),
     "learn": Scenario(_learn("B"), begins="one round", done="was learned before"),
     "learn, no cache": Scenario(_learn("B"), begins="one round", done="was learned before", cold=True),
-    "accept": Scenario(lambda _: ["accept", "model", "2"], begins="a held round", done="is not held", methods=HOLDING),
+    "accept": Scenario(lambda _: ["accept", "model", "2"], begins="a held round", methods=HOLDING),
     "rollback": Scenario(lambda _: ["rollback", "model", "1"], begins="two rounds"),
     "replay drop": Scenario(
         lambda _: ["replay", "drop", "model", "A", "--yes"], begins="two rounds", done="nothing to drop"

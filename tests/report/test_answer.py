@@ -80,6 +80,16 @@ def test_which_method_and_baseline_are_named_by_default() -> None:
     assert chosen("mine") == ("mine", None)
 
 
+def test_a_variant_under_another_name_is_the_headline_and_fine_tuning_the_last_resort() -> None:
+    def chosen(**methods: str) -> str:
+        return choose_focus([run(name, 0, 0.8, -0.1, 0.7, method=method) for name, method in methods.items()]).method
+
+    assert chosen(finetune="finetune", jm="jm", adam="sga") == "adam"
+    assert chosen(adam="sga+c", jm="jm", sga="sga") == "sga"  # a name is preferred to a variant
+    assert chosen(finetune="finetune", jm="jm", mine="mine") == "mine"
+    assert chosen(finetune="finetune", jm="jm") == "finetune"
+
+
 def test_intervals_are_those_of_the_paired_differences_and_chance_is_named() -> None:
     far = [
         with_subjects(name, s, bm, fm, 0.005)

@@ -16,6 +16,7 @@ from smg.cli import app
 from smg.errors import SmgError
 from smg.learner.config import LearnerConfig
 from smg.learner.records import RoundRecord
+from smg.report.bench_tables import write_tables
 from smg.report.charts import legend_below, site_ticks
 from smg.report.figures import HEIGHT, WIDTH, Figures, for_page
 from smg.report.objective import round_starts
@@ -176,7 +177,7 @@ def test_no_picture_of_a_patient_unless_asked_for(whole: tuple[Path, Path]) -> N
     page = whole[1].read_text()
     assert "data:image" not in page
     assert "pictures of patients" not in page.split("<main>")[0]
-    assert "smg report bench --pictures --data DIR" in between(page, "pictures", "buffer")
+    assert "smg report RUN... --pictures --data DIR" in between(page, "pictures", "buffer")
     with pytest.raises(SmgError, match="--data"):
         write_report([whole[0]], whole[1], pictures=True)
 
@@ -380,6 +381,35 @@ def test_one_figure_has_the_differences_of_all_methods_on_all_streams(tmp_path: 
     assert "The headline is about sga+c, with finetune as its baseline" in other
     alone = make_bench(tmp_path / "alone", ("jm",), seeds=(0,), subjects=2, reports=3)
     assert 'id="differences"' not in write_report([alone], tmp_path / "alone.html").page.read_text()
+
+
+@pytest.mark.usefixtures("no_files")
+def test_of_several_classes_every_part_names_the_one_it_shows(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("finetune", "jm"), seeds=(0, 1), subjects=2, reports=3)
+    for path in bench.rglob("results.json"):
+        results = json.loads(path.read_text())
+        results["config"]["preparation"]["labels"] = {"classes": {"zone": [1], "rest": [2]}}
+        for row in results["subjects"]:
+            row["classes"] = {"zone": row["classes"]["foreground"], "rest": {"dsc": 0.5, "asd": 1.0}}
+        results["classes"] = {"zone": results["measures"], "rest": results["measures"]}
+        path.write_text(json.dumps(results))
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    assert page.split("</header>")[0].count("<small>class zone</small></p>") == 2
+    for section in ("differences", "glance", "curves", "matrices"):
+        assert re.search(rf'<h2 id="{section}-head">[^<]*, class zone</h2>', page), section
+    write_tables(bench)
+    assert ", class zone**: minus jm" in (bench / "differences.md").read_text()
+
+
+@pytest.mark.usefixtures("no_files")
+def test_a_mean_of_some_seeds_says_of_how_many(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("jm", "sga"), seeds=(0, 1), subjects=2, reports=3)
+    path = next(bench.rglob("sga/seed-1/results.json"))
+    results = json.loads(path.read_text())
+    results["measures"]["asd"]["BM"] = None
+    path.write_text(json.dumps(results))
+    page = write_report([bench], tmp_path / "report.html").page.read_text()
+    assert between(page, "measures", "curves").count("<small>(1 of 2)</small>") == 1
 
 
 @pytest.mark.usefixtures("no_files")
