@@ -192,7 +192,8 @@ def pages(results: Path) -> dict[Path, str]:
     for name, text in blocks.items():
         made[page] = placed_in(made[page], name, text)
     front = results.parent / "README.md"
-    made[front] = placed_in(front.read_text(), "verdicts", wrapped(claim_tables.in_short(runs, paper)) if runs else "")
+    verdicts = f"{claim_tables.in_short(runs, paper)} {are_in(len(runs), planned_of(results / MAIN))}." if runs else ""
+    made[front] = placed_in(front.read_text(), "verdicts", wrapped(verdicts))
     return made
 
 
@@ -228,14 +229,17 @@ def in_short(results: Path, runs: Sequence[Run], paper: Paper) -> str:
     if not runs:
         return f"This comparison has not been run yet: `smg bench {MAIN} --data DIR --threads 1`."
     planned, seeds = planned_of(results / MAIN), sorted({run.seed for run in runs})
-    text = ", ".join(map(str, seeds))
-    made = f"{'All' if len(runs) == planned else f'{len(runs)} of the'} {planned} runs are in, of seeds {text}."
+    made = f"{are_in(len(runs), planned)}, of seeds {', '.join(map(str, seeds))}."
     leads = [claims.find([(s, claims.Comparison("sga+c", claims.measure(name), BASELINE)) for s in claims.STREAMS],
                          runs, "dsc", {}) for name in ("BM", "FM")]  # fmt: skip
     said = [f"{one.text()} points of {name}" for name, one in zip(("BM", "FM"), leads, strict=True)
             if one and one.seeds >= SEEDS]  # fmt: skip
     lead = f" SGA(+c) differs from joint minimisation by {' and '.join(said)}, over both streams." if said else ""
     return wrapped(f"{claim_tables.in_short(runs, paper)}{lead} {made}")
+
+
+def are_in(count: int, planned: int) -> str:
+    return f"{'All' if count == planned else f'{count} of the'} {planned} runs are in"
 
 
 def with_augmentation(runs: Sequence[Run], paper: Paper) -> str:
