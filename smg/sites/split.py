@@ -38,7 +38,7 @@ def fold_site(site: Site, seed: int, folds: int) -> Split:
     """Return the cases of each part such that each `folds` seeds from 0 on test each subject once, but for validation.
 
     The validation part is the same for every seed, so no subject that settings were chosen by is ever tested. The other
-    subjects are dealt into folds, and seed s tests fold s mod folds. Every `folds` seeds they are dealt anew: seeds
+    subjects are dealt into folds, and seed s tests fold s mod folds. Every `folds` seeds they are dealt again: seeds
     that train on the same subjects share what these do to the result, and a mean over them would seem too certain.
     """
     ranked = sorted((s.case for s in site.subjects), key=lambda case: _rank("folds", f"{site.name}/{case}"))

@@ -1,4 +1,4 @@
-"""Commands in processes that are forked from a warm one, and that die where they are told to."""
+"""Commands in processes that are forked from a warm one, and that die at a chosen moment."""
 
 from __future__ import annotations
 

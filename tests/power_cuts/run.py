@@ -88,24 +88,24 @@ def _recording(desks: Desks, scenario: Scenario, name: str) -> Recording:
     return Recording(begin, words, disk, operations, code, state_of(place.desk, scenario.content))
 
 
-def _cut(desks: Desks, scenario: Scenario, told: Recording, rng: random.Random, found: Found) -> str | None:
+def _cut(desks: Desks, scenario: Scenario, made: Recording, rng: random.Random, found: Found) -> str | None:
     """Cut the power once, and return what is wrong with what was left."""
     place = Place(desks.folder / "cut" / "desk", desks.data, desks.method)
     shutil.rmtree(place.desk.parent, ignore_errors=True)
-    moment = rng.randint(1, len(told.operations))
+    moment = rng.randint(1, len(made.operations))
     below = str(desks.folder.resolve() / f"recorded {_name_of(scenario)}" / "desk")
-    told.disk.cut(told.operations[:moment], below, rng).write(place.desk)
-    at = f"after operation {moment} of {len(told.operations)}"
+    made.disk.cut(made.operations[:moment], below, rng).write(place.desk)
+    at = f"after operation {moment} of {len(made.operations)}"
     os.environ.update(desks.environment(place.desk))
-    if wrong := _opened(place.desk / "model", told.begin / "model", found):
+    if wrong := _opened(place.desk / "model", made.begin / "model", found):
         return f"{at}: {wrong}"
-    code = wait(start(told.words, place.desk, desks.environment(place.desk), Moment()))
-    if code != told.code and scenario.done not in said(place.desk):
+    code = wait(start(made.words, place.desk, desks.environment(place.desk), Moment()))
+    if code != made.code and scenario.done not in said(place.desk):
         return f"{at}: exit {code}: {said(place.desk)}"
     state = state_of(place.desk, scenario.content)
-    if more := [name for name in state if name not in told.state and name.startswith("cache/") and "/." not in name]:
+    if more := [name for name in state if name not in made.state and name.startswith("cache/") and "/." not in name]:
         return f"{at}: {more[0]} has come back"
-    if wrong := difference(_flushed(state), _flushed(told.state)):
+    if wrong := difference(_flushed(state), _flushed(made.state)):
         return f"{at}: {wrong}"
     return None
 
