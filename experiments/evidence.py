@@ -65,6 +65,30 @@ def _shown(cell: Cell, digits: int, fair: bool) -> str:
     return f"**{cell.text(digits=digits)}**" if cell.best and fair else cell.text(digits=digits)
 
 
+KEPT = {  # the methods of the front page, and what they keep of earlier sites
+    "recommended": "two subjects a site",
+    "jm": "two subjects a site",
+    "sga+c": "two subjects a site",
+    "image-free": "no image",
+    "finetune": "nothing",
+    "pooled": "every scan",
+}
+
+
+def levels(runs: Sequence[Run]) -> str:
+    """Return a short table for the front page: BM and FM of each method on each stream; empty without runs."""
+    tables = paper_tables(runs)
+    streams = [next(run for run in runs if run.stream == table.stream) for table in tables]
+    heads = [f"{run.order[0]} to {run.order[-1]}: {what}" for run in streams
+             for what in ("BM", f"FM, at {run.unseen}")]  # fmt: skip
+    lines = ["| | keeps of earlier sites | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
+    for name, kept in KEPT.items():
+        if all(name in table.rows for table in tables):
+            row = [table.rows[name]["dsc", measure].text() for table in tables for measure in ("BM", "FM")]
+            lines.append(f"| `{name}` | {kept} | {' | '.join(row)} |")
+    return "\n".join(lines) if len(lines) > 2 else ""
+
+
 # --- the files --------------------------------------------------------------------------------------------------------
 
 BESIDE = {  # prostate-lite's methods that are shown in another bench's table, and the suffix of their names there
@@ -192,8 +216,9 @@ def pages(results: Path) -> dict[Path, str]:
     for name, text in blocks.items():
         made[page] = placed_in(made[page], name, text)
     front = results.parent / "README.md"
+    made[front] = placed_in(front.read_text(), "levels", levels(recommended))
     verdicts = f"{claim_tables.in_short(runs, paper)} {are_in(len(runs), planned_of(results / MAIN))}." if runs else ""
-    made[front] = placed_in(front.read_text(), "verdicts", wrapped(verdicts))
+    made[front] = placed_in(made[front], "verdicts", wrapped(verdicts))
     return made
 
 

@@ -164,7 +164,16 @@ def test_pages_are_made_from_a_bench_that_is_whole(published: Path) -> None:
     assert "72 of the 180 runs are in, of seeds 0, 1, 2, 3." in " ".join(page.split())
     assert "(docs/differences.svg)" in page
     assert "has not been run yet" not in page
-    assert "Of the paper's 24 claims" in made[published.parent / "README.md"]
+    front = made[published.parent / "README.md"]
+    assert "Of the paper's 24 claims" in front
+    block = front.partition("<!-- levels")[2].partition("<!-- end of levels")[0]
+    kept = [line.split(" | ")[:2] for line in block.splitlines() if line.startswith("| `")]
+    assert kept == [
+        ["| `recommended`", "two subjects a site"],
+        ["| `jm`", "two subjects a site"],
+        ["| `image-free`", "no image"],
+        ["| `pooled`", "every scan"],
+    ]
     assert made[published.parent / "docs/differences.svg"].startswith("<svg")
     assert "From a pilot of 4 seeds" in made[published / "prostate/power.md"]
     assert len(made[published.parent / "docs/differences.svg"]) < 40_000

@@ -125,9 +125,14 @@ def test_a_held_round_is_held_until_it_is_accepted_and_no_longer(taught: Learner
     taught.accept(3)
     assert not taught.held(3)
     taught.rollback(2)
-    taught.rollback(3)  # it was accepted once
-    with refused("round 3"):
+    with refused("round 3", "`smg rollback`"):
         taught.accept(3)
+    taught.rollback(3)  # it was accepted once
+    before = taught.store.journal()
+    taught.accept(3)  # current already
+    assert taught.store.journal() == before
+    with refused("round 2", "is not held"):
+        taught.accept(2)
 
 
 def test_the_guard_follows_the_largest_component_setting(
