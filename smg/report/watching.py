@@ -12,7 +12,7 @@ from smg.bench.slurm_queue import queued_runs
 from smg.errors import SmgError
 from smg.files import left_alone
 from smg.learner.events import LOG, End, StepReport, first_event, read_events
-from smg.learner.results import RESULTS
+from smg.learner.results import RESULTS, read_results
 
 TAIL = 60_000  # bytes at the end of a log that are read: a few hundred reports
 SILENT = 15 * 60  # seconds without a new line after which a run counts as stopped
@@ -51,12 +51,16 @@ class Watched:
 
 
 def find_started_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return the folders of every run in or below these that has a log, or an error from before its log began."""
+    """Return the folders of every run in or below these that has a log, or an error from before its log began.
+
+    A bench's published run, which has its results and no log, is among them.
+    """
     found: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
             raise SmgError(f"{path}: no such folder; give the folder of a run or a bench")
         found |= dict.fromkeys(file.parent for name in (LOG, FAILURE) for file in sorted(path.rglob(name)))
+    found |= dict.fromkeys(run for run in sorted(planned(paths)) if (run / RESULTS).is_file())
     return list(found)
 
 
@@ -82,7 +86,11 @@ def watch(folder: Path, under: Sequence[Path], now: datetime | None = None) -> W
     events = list(read_events(folder, tail=TAIL))
     if (folder / RESULTS).is_file():
         end = next((event for event in reversed(events) if isinstance(event, End)), None)
-        return Watched(label, "done", rounds, rounds, measures=end.measures.get("dsc") if end else None)
+        if events:
+            return Watched(label, "done", rounds, rounds, measures=end.measures.get("dsc") if end else None)
+        results = read_results(folder)
+        rounds = len(results.stream.order) + (results.stream.unseen is not None)
+        return Watched(label, "done", rounds, rounds, measures=results.measures.get("dsc"))
     steps = [event for event in events if isinstance(event, StepReport)]
     when, error = events[-1].time if events else "", _failure(folder)
     silent = when and ((now or datetime.now(UTC)) - datetime.fromisoformat(when)).total_seconds() > SILENT

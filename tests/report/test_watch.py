@@ -82,6 +82,17 @@ def test_a_bench_counts_the_runs_to_come(tmp_path: Path) -> None:
     assert (waiting, {run.state for run in runs}) == (2, {"done"})
 
 
+def test_a_published_run_without_a_log_is_done(tmp_path: Path) -> None:
+    bench = make_bench(tmp_path / "bench", ("finetune", "jm"), seeds=(0,), subjects=1, reports=3)
+    rounds = {run.rounds for run in watch_all([bench])[0]}
+    (bench / "A-E/jm/seed-0/log.jsonl").unlink()
+    runs, waiting = watch_all([bench])
+    assert (waiting, {run.state for run in runs}) == (0, {"done"})
+    assert {run.rounds for run in runs} == rounds
+    measures = json.loads((bench / "A-E/jm/seed-0/results.json").read_text())["measures"]["dsc"]
+    assert [run.measures for run in runs if run.label == "A-E/jm/seed-0"] == [measures]
+
+
 def test_a_bench_that_lists_its_runs_waits_for_no_others(tmp_path: Path) -> None:
     bench = make_bench(tmp_path / "bench", ("finetune", "jm"), seeds=(0,), subjects=1, reports=3)
     plan = json.loads((bench / "bench.json").read_text()) | {"seeds": [0, 1]}
