@@ -4,7 +4,7 @@
 |---|---|
 | `afterwards` | measures finished runs beyond their test parts |
 | `publish` | copies a bench's numbers to `results/` |
-| `evidence` | writes the pages that follow from `results/` (with `claims` and `explanations`) |
+| `evidence` | writes the pages that follow from `results/` (with `bench_pages`, `claims`, `aims`, `explanations`) |
 | `reproduce` | makes a published run again and compares every number |
 | `federation` | learns a stream over hospitals as separate processes, and with all data in one place |
 | `nnunet` | compares a run with nnU-Net at equal processor time |

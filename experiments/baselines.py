@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.bench_pages import wrapped
 from experiments.claims import STREAMS, Comparison, find, measure, stream_of
+from experiments.decide import Found
 from smg.report.runs import Run, find_runs
 
 BENCH = "baselines"
@@ -19,7 +21,11 @@ MEASURES = ("BM", "FM")
 DEFAULTS = {"gem": "margin 0.5", "isgm": "epsilon 0.5, the optimiser's own rate"}
 
 
-def table(results: Path) -> str:
+ABOUT = """**A fair baseline**: GEM's margin, and ISGM's inner rate and epsilon. Both streams, on validation parts; bold
+is the best mean of BM and FM."""
+
+
+def page(results: Path) -> str:
     """Return a table of the settings tried, with the chosen one of each method in bold; empty if none was."""
     folder = results / BENCH
     runs = find_runs([folder]) if folder.is_dir() else []
@@ -36,11 +42,37 @@ def table(results: Path) -> str:
             ours = [run for run in here if run.name == name]
             seeds = ", ".join(map(str, sorted({run.seed for run in ours})))
             means = [f"{level(ours, which):.1f}" for which in MEASURES]
-            leads = [find([(s, Comparison(name, measure(which), method)) for s in STREAMS], here, "dsc", {})
-                     for which in MEASURES]  # fmt: skip
-            apart = ["" if name == method else one.text() if one else "-" for one in leads]
+            apart = ["" if name == method else one.text() if one else "-" for one in over_default(name, here)]
             lines.append(f"| {f'**{what}**' if name == chosen else what} | {seeds} | {' | '.join([*means, *apart])} |")
-    return "\n".join(lines) if runs else ""
+    return f"{ABOUT}\n\n" + "\n".join(lines) if runs else ""
+
+
+def in_short(results: Path) -> str:
+    """Return a sentence for each method: its best settings on validation parts, and their lead over the default."""
+    folder = results / BENCH
+    runs = find_runs([folder]) if folder.is_dir() else []
+    said = []
+    for method, default in DEFAULTS.items():
+        here = [run for run in runs if run.results.method == method]
+        if (chosen := best(here)) is None:
+            continue
+        if chosen == method:
+            said.append(f"`{method}` is best as it is ({default})")
+            continue
+        leads = [
+            f"{which} {one.text()}" for which, one in zip(MEASURES, over_default(chosen, here), strict=True) if one
+        ]
+        said.append(f"`{chosen}` is best, over its default ({default}) by {' and '.join(leads)}")
+    link = f"([all that was tried](results/{BENCH}/README.md))"
+    return wrapped(f"On validation parts, {'; '.join(said)} {link}.") if said else ""
+
+
+def over_default(name: str, here: Sequence[Run]) -> list[Found | None]:
+    """Return BM and FM of settings minus those of the method's default, over both streams."""
+    method = here[0].results.method
+    return [
+        find([(s, Comparison(name, measure(which), method)) for s in STREAMS], here, "dsc", {}) for which in MEASURES
+    ]
 
 
 def best(runs: Sequence[Run]) -> str | None:

@@ -10,6 +10,10 @@ The number of seeds was changed, too, on 2026-11-19, when the four that were pla
 since by the power that these four show more are needed. Verdicts of more seeds replace those of fewer, whatever they
 say. That a decision is wrong by chance in 5 of 100 cases holds for one look, not for each of several.
 
+And on the same day, with five seeds published, two faults of the intervals were corrected, both of which made them
+too narrow: patients that only one seed tests gave degrees of freedom to what seeds have in common, and adding that
+part could make an interval narrower than that of the seeds alone. No decision changed by it.
+
 A claim is one number, above zero if the paper is right: the mean of all its comparisons over the streams it is about,
 none left out, in points of DSC, with a 95 % interval over seeds and patients (smg.report.paired). The smallest
 difference that matters to a user is set to
@@ -51,6 +55,13 @@ POWER = 0.8
 MINIMAL = {"dsc": 1.5, "asd": 0.3}  # in points, in mm
 QUANTILES = (np.arange(500) + 0.5) / 500
 HOLDS, REFUTED, SMALL, SMALLER, UNDECIDED = "holds", "does not hold", "small", "smaller", "undecided"
+OUTCOMES = {  # in a count
+    HOLDS: "hold",
+    REFUTED: "do not hold",
+    SMALL: f"smaller than {MINIMAL['dsc']:g}",
+    SMALLER: "smaller than the paper's",
+    UNDECIDED: "undecided",
+}
 
 
 @dataclass(frozen=True)
@@ -110,9 +121,15 @@ class Found:
         more += [theirs] * (self.outcome == HOLDS and self.is_smaller_than_the_papers)
         return ", ".join([f"**{self.outcome}**", *more])
 
-    def text(self) -> str:
-        """Return the mean and the interval."""
-        digits = COMPARED[self.metric].digits
+    @property
+    def short(self) -> str:
+        """The decision in a word or two, without numbers that stand elsewhere."""
+        said = {SMALL: f"smaller than {MINIMAL[self.metric]:g}", SMALLER: "smaller than the paper's"}
+        return said.get(self.outcome, self.outcome)
+
+    def text(self, more: int = 0) -> str:
+        """Return the mean and the interval; `more` is how many further digits they have."""
+        digits = COMPARED[self.metric].digits + more
         return f"{self.mean:+.{digits}f} [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
 
 

@@ -50,7 +50,12 @@ def publish(bench: Path, out: Path) -> int:
             for name in (*FILES, *(name for name in MORE if (run.folder / name).exists())):
                 shutil.copyfile(run.folder / name, place / name)
         write_tables(made)
-        for page in ("README.md", "claims.md", "power.md"):  # kept until experiments.evidence writes them again
+        for page in (
+            "README.md",
+            "claims.md",
+            "power.md",
+            "aims.md",
+        ):  # kept until experiments.evidence writes them again
             if (out / page).exists():
                 shutil.copyfile(out / page, made / page)
         if out.exists():

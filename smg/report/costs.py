@@ -24,6 +24,7 @@ class Column:
     head: str
     digits: int
     value: Value
+    by_median: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,14 @@ def _columns() -> Iterator[Column]:
             for metric, entry in COMPARED.items():
                 yield Column(f"{cost.label} {entry.head}", entry.digits, _plasticity(metric, entry.scale))
         else:
-            yield Column(cost.label, cost.digits, _stored(name, cost.scale))
+            yield Column(cost.label, cost.digits, _stored(name, cost.scale), cost.by_median)
 
 
 COLUMNS = tuple(_columns())
 
 
 def cost_tables(runs: Sequence[Run]) -> list[CostTable]:
-    """Return one table for each stream in which a run has costs; mean and standard deviation over seeds."""
+    """Return one table for each stream in which a run has costs: mean and standard deviation over seeds, or median."""
     tables = []
     for stream in dict.fromkeys(run.stream for run in runs):
         here = [run for run in runs if run.stream == stream]
@@ -97,7 +98,10 @@ def cost_tables(runs: Sequence[Run]) -> list[CostTable]:
 
 
 def _cell(column: Column, name: str, runs: Sequence[Run]) -> Cell:
-    return Cell.over([v for run in runs if run.name == name and (v := column.value(run, runs)) is not None])
+    values = [v for run in runs if run.name == name and (v := column.value(run, runs)) is not None]
+    if column.by_median and values:
+        return Cell(statistics.median(values), None, len(values))
+    return Cell.over(values)
 
 
 def as_text(runs: Sequence[Run]) -> list[tuple[str, list[str], list[tuple[str, ...]]]]:

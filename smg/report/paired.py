@@ -18,8 +18,13 @@ seed k, the n seeds' mean has the variance
 where u[k, p] is what patient p adds to m[k], apart from the mean of its site. Seeds that test different patients vary
 by the patients, too, so s² has both parts and c is zero. Patients that several seeds test do not average out over these
 seeds; c is what they have in common (two-way clustering: Cameron, Gelbach and Miller, 2011), and zero if negative.
-What training subjects do to a result is in s², since no two seeds train on the same ones (smg.sites.split).
-The interval is  m ± t(f) √V  with Student's t and Satterthwaite's degrees of freedom f.
+The interval is  m ± t(f) √V  with Student's t and Satterthwaite's degrees of freedom f, and never narrower than that
+of s² / n alone with its n - 1.
+
+It is an interval for other seeds and other patients, not for other training sets: seeds share most of a site's training
+subjects, so what these do to a result is only partly in s². With a correction for that (Nadeau and Bengio, 2003)
+
+    V = (1 / n + r) s²  +  c,   r the number of tested subjects divided by that of training subjects
 
 A single seed has no s²: its V is Σ u[p]². Its interval covers other patients but not other runs, so no difference is
 called significant by it. Where nothing varies (one seed with one subject, or identical runs) there is no interval.
@@ -31,7 +36,7 @@ streams were independent, s² = Σ (share of the stream)² s²(stream), and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -134,11 +139,19 @@ def by_round(run: Run, metric: str) -> dict[tuple[str, str], dict[str, float]]:
     return table
 
 
-def interval(seeds: Sequence[Sequence[Values]], scale: float = 1.0, streams: Sequence[str] = ()) -> Estimate | None:
+def interval(
+    seeds: Sequence[Sequence[Values]],
+    scale: float = 1.0,
+    streams: Sequence[str] = (),
+    overlap: float = 0.0,
+    few: int = FEW,
+) -> Estimate | None:
     """Return the mean over seeds with its 95 % interval; None where no subject has a value.
 
     seeds: for each seed its numbers, each given by the values of its sites and subjects.
     streams: the stream of each number of a seed, where they belong to several.
+    overlap: r, to allow for training subjects that seeds share. Default: no correction.
+    few: number of seeds below which streams may balance each other by chance.
     """
     there = [[values for values in numbers if any(values.values())] for numbers in seeds]
     there = [numbers for numbers in there if numbers]
@@ -149,9 +162,10 @@ def interval(seeds: Sequence[Sequence[Values]], scale: float = 1.0, streams: Seq
     ways = [(among_patients, freedom)]
     if (count := len(means)) > 1:
         ways = [(count - 1.0, float(means.var(ddof=1)))]
-        if count < FEW and len(set(streams)) > 1 and all(len(numbers) == len(streams) for numbers in there):
+        if count < few and len(set(streams)) > 1 and all(len(numbers) == len(streams) for numbers in there):
             ways.append(_independent_streams(there, streams))
-        ways = [combined((v / count, f), (among_patients, freedom)) for f, v in ways]
+        seeds_alone = [((1 / count + overlap) * v, f) for f, v in ways]
+        ways = [*seeds_alone, *(combined(one, (among_patients, freedom)) for one in seeds_alone)]
     widths = [(student.ppf(1 - LEVEL / 2, f) * np.sqrt(v), np.sqrt(v), f) for v, f in ways]
     width, error, freedom = max(widths)
     mean = scale * float(means.mean())
@@ -176,11 +190,15 @@ def patients_part(seeds: Sequence[Sequence[Values]]) -> tuple[float, float]:
                     parts[site, case] = parts.get((site, case), 0.0) + part / (len(numbers) * len(sites))
         for patient, part in parts.items():
             of_patient.setdefault(patient, []).append(part)
-    freedom = max(1, len(of_patient) - len({site for site, _ in of_patient}))
     if (count := len(seeds)) == 1:
-        return sum(parts[0] ** 2 for parts in of_patient.values()), freedom
+        return sum(parts[0] ** 2 for parts in of_patient.values()), _freedom(of_patient)
     common = sum(sum(parts) ** 2 - sum(part**2 for part in parts) for parts in of_patient.values())
-    return max(0.0, common / (count * (count - 1))), freedom
+    again = [patient for patient, parts in of_patient.items() if len(parts) > 1]  # only these tell what seeds share
+    return max(0.0, common / (count * (count - 1))), _freedom(again)
+
+
+def _freedom(patients: Collection[tuple[str, str]]) -> int:
+    return max(1, len(patients) - len({site for site, _ in patients}))
 
 
 def combined(*parts: tuple[float, float]) -> tuple[float, float]:

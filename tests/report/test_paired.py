@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from smg.report.paired import Estimate, Values, interval, paired_differences, to_markdown, values_of
+from smg.report.paired import (
+    Estimate,
+    Values,
+    interval,
+    paired_differences,
+    patients_part,
+    to_markdown,
+    values_of,
+)
 from smg.report.runs import Run
 from tests.report.random_runs import changed, run
 
@@ -98,6 +106,44 @@ def test_patients_that_seeds_share_are_not_counted_twice() -> None:
     assert others
     assert same[2] - same[1] == pytest.approx(one[2] - one[1], rel=0.01)
     assert others[2] - others[1] < 0.7 * (one[2] - one[1])
+
+
+def test_what_seeds_share_widens_the_interval_of_the_seeds_and_never_narrows_it() -> None:
+    """Three seeds with the same ten patients: with c, t may become so much smaller that m ± t √V narrows."""
+    rng = np.random.default_rng(5)
+    for spread in (0.01, 0.1, 1.0, 10.0):
+        shifts, patients = rng.normal(0, 1, 3), spread * rng.normal(0, 1, 10)
+        seeds = [[{"F": {f"p{n}": float(shift + patient) for n, patient in enumerate(patients)}}] for shift in shifts]
+        means = np.array([np.mean(list(one[0]["F"].values())) for one in seeds])
+        alone = stats.t.interval(0.95, 2, means.mean(), means.std(ddof=1) / np.sqrt(3))
+        common = np.var(patients, ddof=1) / 10
+        total = means.var(ddof=1) / 3 + common
+        freedom = total**2 / ((means.var(ddof=1) / 3) ** 2 / 2 + common**2 / 9)
+        with_patients = stats.t.interval(0.95, freedom, means.mean(), np.sqrt(total))
+        found = interval(seeds) or pytest.fail("no interval")
+        assert found[1:3] == pytest.approx(max(alone, with_patients, key=lambda ends: ends[1] - ends[0]))
+
+
+def test_patients_that_one_seed_tests_do_not_add_degrees_of_freedom() -> None:
+    rng = np.random.default_rng(6)
+
+    def seed(shift: float, names: list[str]) -> list[Values]:
+        return [{"A": {name: shift + float(rng.normal(0, 3)) for name in names}}]
+
+    shared = {"a": -4.0, "b": 0.0, "c": 5.0}
+    seeds = [seed(k / 10, [f"{k}-{n}" for n in range(8)]) for k in range(3)]
+    for one in seeds:
+        one[0]["A"] |= shared
+    assert patients_part(seeds)[1] == len(shared) - 1
+    assert patients_part(seeds[:1])[1] == 8 + len(shared) - 1
+
+
+def test_seeds_that_share_training_subjects_have_wider_intervals_with_the_correction() -> None:
+    seeds = [[{"A": {f"{k}-{n}": float(k) for n in range(4)}}] for k in range(5)]
+    plain, corrected = interval(seeds), interval(seeds, overlap=1 / 3)
+    assert plain
+    assert corrected
+    assert corrected.error / plain.error == pytest.approx(np.sqrt((1 / 5 + 1 / 3) / (1 / 5)))
 
 
 @pytest.mark.parametrize("second", [[6.6, -0.5, -1.2], [-4.0, 2.0, 3.0]])
