@@ -16,7 +16,7 @@ from smg.report.runs import Run
 BASELINE = "jm"
 MEASURES = {"BM": "on the learned sites (BM)", "FM": "on the held-out site (FM)"}
 LOW, HIGH = -10.0, 6.0  # points of DSC
-LEFT, PANEL, GAP, ROW, HEAD, FOOT = 104, 300, 36, 30, 44, 52  # pixels
+LEFT, PANEL, GAP, ROW, HEAD, FOOT = 116, 300, 36, 30, 44, 52  # pixels
 LEGEND = 52  # where the first part begins
 STYLE = """text{font:13px system-ui,sans-serif;fill:#24292f}.small{font-size:12px}.head{font-weight:600}
 .grid{stroke:#d0d7de}.zero{stroke:#57606a}.band{fill:#8c959f;opacity:.16}

@@ -31,7 +31,26 @@ from smg.sites.formats import Array, Header, Truncated
 
 AVAILABLE = os.name == "posix"
 DAMAGED = "its header or its data are damaged; export the scan again"
-PROGRAM = "import sys; sys.path[:] = {path!r}; from smg.sites.reader_process import serve; serve({descriptor})"
+NO_START = 97  # exit code of a process in which this package cannot be imported
+PROGRAM = f"""
+import sys
+sys.path[:] = {{path!r}}
+try:
+    from smg.sites.reader_process import serve
+except ImportError:
+    sys.exit({NO_START})
+serve({{descriptor}})
+"""
+
+
+def import_path() -> list[str]:
+    """Return where a process without start-up files finds modules: as here, and this package wherever it was found.
+
+    An editable installation finds it by a hook of the start-up files, not by `sys.path`.
+    """
+    package = str(Path(__file__).parents[2])
+    here = [os.path.abspath(path) for path in sys.path]
+    return here if package in here else [*here, package]
 
 
 class _Ended(Exception):
@@ -44,7 +63,7 @@ class _Reader:
     def __init__(self) -> None:
         self.link, theirs = socket.socketpair()
         with theirs:
-            program = PROGRAM.format(path=[os.path.abspath(p) for p in sys.path], descriptor=theirs.fileno())
+            program = PROGRAM.format(path=import_path(), descriptor=theirs.fileno())
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", program],
                 stdin=subprocess.DEVNULL,
@@ -198,5 +217,7 @@ def _how_it_ended(code: int) -> str:
         return f"reading it made no progress in {patience.SECONDS:g} s of processor time: {DAMAGED}"
     if code == -signal.SIGKILL:
         return "the system ended the process that read it, perhaps for want of memory; close other programs"
+    if code == NO_START:
+        return "the process that reads files of this format could not start; install smg again"
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return f"it ended the process that read it ({how}): {DAMAGED}"

@@ -241,6 +241,35 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.getrlimit(resource.RLIMIT_DATA)[1]
 
 
+def test_a_package_that_is_found_by_a_hook_is_found_by_its_readers(tmp_path: Path) -> None:
+    """As in an editable installation, whose folder is not on `sys.path`: `make setup` makes one."""
+    write_volume(tmp_path / "s.mha", scan()[0])
+    program = (
+        "import importlib.util, sys; from pathlib import Path\n"
+        "class Finder:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        "        if name == 'smg':\n"
+        f"            place = {str(Path(readers.__file__).parents[1])!r}\n"
+        "            return importlib.util.spec_from_file_location(\n"
+        "                name, place + '/__init__.py', submodule_search_locations=[place])\n"
+        f"sys.path[:] = [path for path in sys.path if path not in ('', {str(Path(readers.__file__).parents[2])!r})]\n"
+        "sys.meta_path.insert(0, Finder)\n"
+        "from smg.sites.volume import read_volume\n"
+        f"print(read_volume(Path({str(tmp_path / 's.mha')!r})).array.shape)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout.strip() == str(scan()[0].array.shape), done.stderr
+
+
+def test_a_reader_that_cannot_start_does_not_blame_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_volume(tmp_path / "s.mha", scan()[0])
+    monkeypatch.setattr(readers, "import_path", list[str])
+    monkeypatch.setattr(readers, "_readers", readers._Readers())
+    with pytest.raises(SmgError, match="could not start; install smg again"):
+        read_volume(tmp_path / "s.mha")
+
+
 def test_a_csv_keeps_the_columns_that_mean_something(tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("image,mask,note\na.nii,b.nii,secret\n")
     assert read_rows(tmp_path / "s.csv") == [(2, {"image": "a.nii", "mask": "b.nii"})]
