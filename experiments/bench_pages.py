@@ -11,7 +11,7 @@ from experiments.claims import MAIN, Paper, stream_of
 from smg.bench.folder import planned_in
 from smg.bench.planned_runs import read_plan
 from smg.evaluation.measures import MEASURES
-from smg.evaluation.metrics import COMPARED
+from smg.evaluation.metrics import COMPARED, is_missed
 from smg.learner.results import read_results
 from smg.report.bench_tables import REFERENCE
 from smg.report.paired import paired_differences, to_markdown
@@ -117,12 +117,12 @@ def bench_page(bench: Path, paper: Paper, more: str = "") -> str:
 
 def without_surface(runs: Sequence[Run]) -> list[str]:
     """Return a sentence on the segmentations that have no ASD, if there are any."""
-    rows = [row.classes[run.first_class].get("asd") for run in runs for row in run.results.subjects]
-    count = sum(value is None for value in rows)
+    rows = [row.classes[run.first_class] for run in runs for row in run.results.subjects]
+    count = sum(map(is_missed, rows))
     if not count:
         return []
     return [
-        f"ASD is missing for {count} of {len(rows):,} segmentations, which are empty, so its means leave these out; "
+        f"ASD is missing for {count} of {len(rows):,} segmentations, which are empty, so its means leave them out; "
         "their DSC is 0 and counts."
     ]
 

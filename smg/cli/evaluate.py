@@ -74,7 +74,7 @@ def evaluate(
 
 
 def _print_evaluation(rows: list[dict[str, Any]]) -> None:
-    from smg.evaluation.metrics import LISTED, is_missed
+    from smg.evaluation.metrics import LISTED, is_absent, is_missed
 
     shown = [metric for metric in LISTED.values() if metric.better != "nearer zero"]  # whose mean is an accuracy
     table, worst = [], []
@@ -85,15 +85,21 @@ def _print_evaluation(rows: list[dict[str, Any]]) -> None:
             of_part = [row for row in here if row["part"] == part]
             for name in here[0]["classes"]:
                 of_class = [row["classes"][name] for row in of_part]
-                missing = sum(map(is_missed, of_class))
+                missing, absent = sum(map(is_missed, of_class)), sum(map(is_absent, of_class))
                 label = site if len(here[0]["classes"]) == 1 else f"{site} {name}"
                 means = [metric.text(_average([row[metric.name] for row in of_class])) for metric in shown]
                 shown_part = "train (trained on)" if part == "train" else part
-                table.append((label, shown_part, str(len(of_part)), *means, str(missing) if missing else ""))
+                counts = [str(count) if count else "" for count in (missing, absent)]
+                table.append((label, shown_part, str(len(of_part)), *means, *counts))
             worst.append(f"{site}, {part}: {', '.join(row['subject'] for row in of_part)}")
         lowest = sorted(here, key=lambda row: min(c["dsc"] for c in row["classes"].values()))[:3]
         worst.append(f"{site}, lowest DSC: " + ", ".join(f"{r['subject']} {_mean_dsc([r['classes']])}" for r in lowest))
-    print_table(("site", "part", "subjects", *(metric.head for metric in shown), "empty"), table)
+    heads = ("site", "part", "subjects", *(metric.head for metric in shown), "empty", "absent")
+    if any(row[-1] for row in table):
+        print_table(heads, table)
+        print("absent: subjects that do not have the class, and of which none was predicted; their DSC counts as 100 %")
+    else:
+        print_table(heads[:-1], [row[:-1] for row in table])
     print(printable("\n".join(worst)))
 
 

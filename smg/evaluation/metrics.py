@@ -154,6 +154,11 @@ def is_missed(measured: Mapping[str, float | None]) -> bool:
     return measured["asd"] is None and measured["dsc"] != 1.0
 
 
+def is_absent(measured: Mapping[str, float | None]) -> bool:
+    """Return whether both masks are empty: a class that a subject does not have, and of which nothing was predicted."""
+    return measured["asd"] is None and measured["dsc"] == 1.0
+
+
 def surface_distances(
     a: Array, b: Array, spacing: tuple[float, float, float], steps: Array | None = None
 ) -> tuple[Array, Array]:

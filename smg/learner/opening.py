@@ -23,7 +23,7 @@ from smg.learner.versions import Versions
 from smg.networks import check_network
 from smg.networks.features import bottleneck_map
 from smg.prepare.cache import Prepared
-from smg.prepare.prepared_site import PreparedSite, check_field, scale_note
+from smg.prepare.prepared_site import PreparedSite, check_field, plane_note, scale_note
 from smg.replay.selection import known
 from smg.sites.site import Site
 from smg.sites.split import Split
@@ -72,8 +72,9 @@ def parts_of_round(
     parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
     check_field(parts["train"], config.preparation)
     check_foreground(site.name, parts["train"], config.preparation, history.has_learned, say)
-    if say and (line := scale_note(parts["train"], config.preparation)):
-        say(f"site {site.name}: {line}")
+    for line in (plane_note(parts["train"]), scale_note(parts["train"], config.preparation)):
+        if say and line:
+            say(f"site {site.name}: {line}")
     return parts
 
 

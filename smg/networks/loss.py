@@ -100,20 +100,20 @@ def name_of(loss: Loss) -> str:
 
 
 @loss("dice+ce")
-def dice_ce(outputs: Outputs, smooth: float = SMOOTH) -> Tensor:
-    """Return Dice + cross-entropy of each sample."""
-    return segmentation_loss(outputs.logits, outputs.labels, smooth)
+def dice_ce(outputs: Outputs, smooth: float = SMOOTH, absent: bool = True) -> Tensor:
+    """Return Dice + cross-entropy of each sample; `absent` as of `_dice`."""
+    return segmentation_loss(outputs.logits, outputs.labels, smooth, absent)
 
 
 @loss("dice+focal")
-def dice_focal(outputs: Outputs, gamma: float = 2.0, smooth: float = SMOOTH) -> Tensor:
+def dice_focal(outputs: Outputs, gamma: float = 2.0, smooth: float = SMOOTH, absent: bool = True) -> Tensor:
     """Return Dice + focal loss (Lin et al., 2017): cross-entropy with the weight (1 - p)^γ, p of the true class."""
     logits = with_background(outputs.logits)
     log_probability = functional.log_softmax(logits, dim=1)
     own = log_probability.gather(1, outputs.labels[:, None].long())[:, 0]
     focal = (-own * (1 - own.exp()) ** gamma).mean(dim=(1, 2))
     truth = one_hot(outputs.labels, logits)[:, 1:]
-    return focal + _dice(log_probability[:, 1:].exp(), truth, smooth)
+    return focal + _dice(log_probability[:, 1:].exp(), truth, smooth, absent)
 
 
 def with_background(logits: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def one_hot(labels: Tensor, like: Tensor) -> Tensor:
     return (labels[:, None] == classes[:, None, None]).to(like.dtype)
 
 
-def segmentation_loss(logits: Tensor, labels: Tensor, smooth: float = SMOOTH) -> Tensor:
+def segmentation_loss(logits: Tensor, labels: Tensor, smooth: float = SMOOTH, absent: bool = True) -> Tensor:
     """Return the loss of each sample, [B], from logits [B, K, H, W] and labels [B, H, W] in 0..K-1 (K = 1: 0 or 1).
 
     Cross-entropy is the mean over pixels, Dice the mean over the K - 1 foreground classes. K = 1 is one sigmoid;
@@ -145,15 +145,23 @@ def segmentation_loss(logits: Tensor, labels: Tensor, smooth: float = SMOOTH) ->
         logit = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
         truth = (labels == 1).to(logits.dtype)
         entropy = functional.binary_cross_entropy_with_logits(logit, truth, reduction="none").mean(dim=(1, 2))
-        return entropy + _dice(logit.sigmoid()[:, None], truth[:, None], smooth)
+        return entropy + _dice(logit.sigmoid()[:, None], truth[:, None], smooth, absent)
     log_probability = functional.log_softmax(logits, dim=1)
     truth = one_hot(labels, logits)
     entropy = -(log_probability * truth).sum(dim=1).mean(dim=(1, 2))
-    return entropy + _dice(log_probability[:, 1:].exp(), truth[:, 1:], smooth)
+    return entropy + _dice(log_probability[:, 1:].exp(), truth[:, 1:], smooth, absent)
 
 
-def _dice(probability: Tensor, truth: Tensor, smooth: float) -> Tensor:
-    """Return 1 - soft Dice of each sample, mean over classes; both inputs are [B, classes, H, W]."""
+def _dice(probability: Tensor, truth: Tensor, smooth: float, absent: bool) -> Tensor:
+    """Return 1 - soft Dice of each sample, mean over classes; both inputs are [B, classes, H, W].
+
+    absent: also over the classes that a sample does not have. With several classes, each missing in most samples, that
+    pushes all of them to zero before they are told apart, where the softmax has next to no gradient.
+    """
     overlap = (probability * truth).sum(dim=(2, 3))
     total = (probability + truth).sum(dim=(2, 3))
-    return 1 - ((2 * overlap + smooth) / (total + smooth)).mean(dim=1)
+    dice = (2 * overlap + smooth) / (total + smooth)
+    if absent:
+        return 1 - dice.mean(dim=1)
+    there = truth.amax(dim=(2, 3))  # 1 or 0
+    return ((1 - dice) * there).sum(dim=1) / there.sum(dim=1).clamp_min(1)

@@ -14,9 +14,9 @@ from smg.sites.check import Examined, doubled, examine, on_all_cores
 from smg.sites.formats import Array
 from smg.sites.labels import Labels
 from smg.sites.site import Fault, Site, Subject
+from smg.sites.volume import OBLONG
 
 OUTLYING = 3.0  # times the 99.5th percentile: a maximum beyond it would press all tissue into a few grey values
-OBLONG = 2.0  # ratio of a pixel's sides, median over a site: beyond it slices were not taken as axial ones
 
 CasesOf = Callable[[Site], Collection[str]]  # the cases that a plan may look at, of a site without its faulty subjects
 

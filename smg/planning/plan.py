@@ -21,6 +21,7 @@ PLENTY = 6000  # no round has more
 FEWEST = 200  # no round has fewer, whatever the minutes
 LONG = 1000  # iterations from which on augmentation is strong: the rounds of prostate-recommended have as many
 BATCH = 5  # the paper's
+DEFAULT_LOSS = str(LearnerConfig.model_fields["loss"].default)
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,7 @@ def make_plan(
         *_input(facts, look),
         *_network(look),
         *_training(iterations, cost, base),
+        *_loss(facts, base),
         *_prediction(facts),
     )
     settings = [_as_given(setting, given, base) for setting in chosen]
@@ -283,6 +285,14 @@ def _training(iterations: int, cost: Cost, base: Tree) -> list[Setting]:
         Setting("optimiser.rate", 2e-3, "the rate of the trials on real sites, since it falls"),
         Setting("optimiser.schedule", "cosine", "to zero at the round's end"),
     ]
+
+
+def _loss(facts: Facts, base: Tree) -> list[Setting]:
+    """Return that Dice leaves out classes that a slice does not have, where there are several classes."""
+    if len(facts.labels.names) < 2 or base.get("loss", DEFAULT_LOSS) not in (DEFAULT_LOSS, "dice+focal"):
+        return []
+    why = "Dice of the classes that a slice has: small organs that most slices lack are not learned otherwise"
+    return [Setting("loss_options", {"absent": False}, why)]
 
 
 def _prediction(facts: Facts) -> list[Setting]:

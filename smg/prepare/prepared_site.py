@@ -19,7 +19,7 @@ from smg.sites.check import Examined, doubled, examine, on_all_cores
 from smg.sites.formats import Array
 from smg.sites.site import Fault, Site, Subject
 from smg.sites.size_limit import scan_limit
-from smg.sites.volume import Volume
+from smg.sites.volume import Volume, is_oblong
 from smg.vault.vault import Vault
 
 FAR = 2.0  # factor between a scan's pixels and the spacing from which on the user gets a note
@@ -123,6 +123,18 @@ def check_field(subjects: Sequence[Prepared], options: Preparation) -> None:
             f"{worst.subject.mask}: foreground lies outside the central field of {options.field:g} mm "
             f"({len(outside)} of {len(subjects)} subjects); set preparation.field={math.ceil(worst.needed)} to hold it"
         )
+
+
+def plane_note(subjects: Sequence[Prepared]) -> str | None:
+    """Return a note if scans of a site were probably not taken in axial slices; None if all were."""
+    pixels = [p.grid.pixel for p in subjects if is_oblong(*p.grid.pixel)]
+    if not pixels:
+        return None
+    rows, columns = pixels[0]
+    return (
+        f"{len(pixels)} of its {len(subjects)} scans were probably taken in another plane: pixels of axial slices are "
+        f"{columns:.2g} x {rows:.2g} mm; a model that learns axial slices does not fit them"
+    )
 
 
 def scale_note(subjects: Sequence[Prepared], options: Preparation) -> str | None:

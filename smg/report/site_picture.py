@@ -21,6 +21,7 @@ from smg.sites.site import Fault, Site, Subject
 from smg.sites.volume import read_volume, same_grid
 
 CONTOURS = ("#ffb000", "#00c2ff", "#ff5ca8", "#7ee081")  # distinct to colour-blind readers, and on grey
+DASHES = ("solid", "dashed", "dotted")  # of the first classes, and of more than there are colours
 FRAME = "#ff4d4d"  # around masks that are unlike the others of their site
 Tile = tuple[Array, Array, float]  # image, class indices, height of a pixel over its width
 Draw = Callable[[Subject], list[Tile]]
@@ -133,6 +134,7 @@ def _draw_tile(axis: Any, image: Array, classes: Array, aspect: float) -> None:
     low, high = np.percentile(image, (1, 99.5))
     axis.imshow(image, cmap="gray", vmin=low, vmax=high, aspect=aspect, interpolation="bilinear")
     for number in range(1, int(classes.max(initial=0)) + 1):
-        colour = CONTOURS[(number - 1) % len(CONTOURS)]
+        turn, place = divmod(number - 1, len(CONTOURS))
         if min(classes.shape) > 1:  # a contour needs two rows and columns
-            axis.contour(classes == number, levels=[0.5], colors=[colour], linewidths=1.1)
+            dash = DASHES[turn % len(DASHES)]
+            axis.contour(classes == number, levels=[0.5], colors=[CONTOURS[place]], linewidths=1.1, linestyles=dash)

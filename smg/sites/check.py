@@ -19,7 +19,7 @@ from smg.sites.labels import Labels, present
 from smg.sites.masks import read_subject_mask, structures_of
 from smg.sites.outliers import MaskShape, outliers
 from smg.sites.site import Fault, Site, Subject
-from smg.sites.volume import Volume, geometry_note, read_volume, same_grid
+from smg.sites.volume import Volume, geometry_note, is_oblong, read_volume, same_grid
 
 One = TypeVar("One")
 Other = TypeVar("Other")
@@ -84,6 +84,12 @@ def examine(
     if all(channel is not None for channel in channels):
         found.images = [channel for channel in channels if channel is not None]
         found.content, found.turned = stored(found.images), turned(found.images)
+        _, rows, columns = found.images[0].axial_spacing
+        if is_oblong(rows, columns):
+            reason = (
+                f"pixels of its axial slices are {columns:.2g} x {rows:.2g} mm: it was probably taken in another plane"
+            )
+            found.notes.append(Fault(subject.site, subject.case, str(subject.image), reason))
     if found.mask is not None:
         found.classes, there = labels.index(found.mask.array), present(found.mask.array)
         if reason := _no_mask(there, found.image):
@@ -92,8 +98,10 @@ def examine(
         found.values = tuple(float(v) for v in there if v not in labels.background)
         found.shape = MaskShape.of(found.mask.orientation.axial(found.classes), found.mask.axial_spacing)
         if unexpected := labels.unexpected(found.mask.array, label_values):
-            values = ", ".join(f"{v:g}" for v in unexpected[:5])
+            values = ", ".join(f"{v:.8g}" for v in unexpected[:5])
             advice = "give them to a class or the background" if labels.classes else "correct the mask"
+            if any(v != round(float(v)) for v in unexpected):
+                advice = "not whole numbers; correct the mask"
             fault(subject.mask, f"label values that were not expected: {values}; {advice}")
         elif not found.classes.any():
             fault(subject.mask, "empty mask: no voxel is foreground; draw the structure or remove the subject")
@@ -244,7 +252,7 @@ def check_sites(
             check.sites[found.subject.site].add(found.images or [found.image], mask)
         shapes[found.subject.site].append((found.subject, found.shape))
         for value in found.values:
-            word, of = f"{value:g}", facts[found.subject.site].mask_values
+            word, of = f"{value:.8g}", facts[found.subject.site].mask_values
             of[word] = 1 + of.get(word, 0)
         for name in found.structures:
             check.sites[found.subject.site].structures[name] = 1 + facts[found.subject.site].structures.get(name, 0)

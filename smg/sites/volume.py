@@ -119,6 +119,14 @@ def _needs_reader(path: Path) -> bool:
     return dicom.is_series(path)
 
 
+OBLONG = 2.0  # ratio of a pixel's sides: beyond it a scan was not taken in axial slices
+
+
+def is_oblong(rows: float, columns: float) -> bool:
+    """Return whether pixels of axial slices, so many mm between rows and columns, look like those of another plane."""
+    return max(rows, columns) > OBLONG * min(rows, columns)
+
+
 def geometry_note(path: Path) -> str:
     """Return what a user should know of a scan's geometry; nothing if there is nothing, or it cannot be read."""
     if path.is_dir() or scan_suffix(path) not in NIFTI:

@@ -117,6 +117,24 @@ def test_history_rollback_and_replay(folder: Path) -> None:
     assert "dropped exemplars: site A, subjects 2" in smg("history", "model", cwd=folder).stdout
 
 
+def test_a_class_that_subjects_do_not_have_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    from smg.cli.evaluate import _print_evaluation
+
+    there = {"dsc": 0.5, "asd": 1.0, "hd95": 2.0, "surface_dice": 0.5, "volume_difference": 0.0}
+    absent = there | {"dsc": 1.0, "asd": None, "hd95": None, "surface_dice": None}
+    rows = [
+        {"site": "A", "part": "test", "subject": f"Case{n}", "classes": {"near": there, "far": far}}
+        for n, far in enumerate((there, absent))
+    ]
+    _print_evaluation(rows)
+    said = capsys.readouterr().out
+    far = next(line for line in said.splitlines() if "A far" in line)
+    assert far.split("|")[-2].strip() == "1"
+    assert "their DSC counts as 100 %" in said
+    _print_evaluation([row | {"classes": {"near": there}} for row in rows])
+    assert "absent" not in capsys.readouterr().out
+
+
 def test_evaluate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smg.cli.terminal.ProgressLine.is_due", lambda *_: True)
     result = smg("evaluate", "model", "sites/C", "sites/A", "--part", "all", "--csv", "all.csv", cwd=folder)

@@ -65,6 +65,31 @@ def test_by_hand() -> None:
     assert loss.item() == pytest.approx(math.log(2) + 1 - 2 / 3)
 
 
+@pytest.mark.parametrize("name", ["dice+ce", "dice+focal"])
+@pytest.mark.parametrize("classes", [1, 2, 4])
+def test_dice_of_the_classes_that_a_slice_has(name: str, classes: int) -> None:
+    """The same as by default where all are there; of the others' logits only the rest of the loss is left."""
+    logits, labels = _case(classes)
+    default, present = find_loss(name, {}, classes), find_loss(name, {"absent": False}, classes)
+    torch.testing.assert_close(present(Outputs(logits, labels)), default(Outputs(logits, labels)))
+    without_dice = default(Outputs(logits, torch.zeros_like(labels))) - 1 + _dice_of_nothing(logits)
+    torch.testing.assert_close(present(Outputs(logits, torch.zeros_like(labels))), without_dice)
+    if classes == 4:  # a class is missing: the others' mean, as of a network without it
+        some = torch.where(labels == 3, 0, labels)
+        gone = logits.clone()
+        gone[:, 3] = -1e9
+        torch.testing.assert_close(
+            present(Outputs(gone, some)), find_loss(name, {}, 3)(Outputs(logits[:, :3], some)), rtol=1e-9, atol=1e-9
+        )
+
+
+def _dice_of_nothing(logits: Tensor) -> Tensor:
+    """Return the soft Dice of a slice without foreground, mean over classes, with one pixel of smoothing."""
+    one = logits.shape[1] == 1
+    share = logits.sigmoid() if one else logits.softmax(dim=1)[:, 1:]
+    return (1 / (share.sum(dim=(2, 3)) + 1)).mean(dim=1)
+
+
 @pytest.mark.parametrize("classes", [1, 2, 3])
 def test_samples_do_not_touch_each_other(classes: int) -> None:
     logits, labels = _case(classes)

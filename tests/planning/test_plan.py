@@ -151,6 +151,15 @@ def test_the_file_is_read_back_as_it_was_meant(machine: list[int]) -> None:
     assert len(made.in_short()) == 5
 
 
+def test_several_classes_are_judged_where_they_are(machine: list[int]) -> None:
+    several = replace(FACTS, labels=Labels.parse(["liver=1", "spleen=2"]))
+    assert make_plan(several).configuration().loss_options == {"absent": False}
+    mine = make_plan(several, given={"loss_options": {"smooth": 0.1}}).configuration()
+    assert mine.loss_options == {"absent": False, "smooth": 0.1}
+    assert make_plan(several, given={"loss": "TverskyLoss"}).configuration().loss_options == {}
+    assert make_plan(FACTS).configuration().loss_options == {}
+
+
 def test_the_method_is_the_recommended_one_with_all_that_belongs_to_it(machine: list[int]) -> None:
     config = make_plan(FACTS).configuration()
     assert (config.method, config.merge, config.select) == ("jm", 0.7, "average")

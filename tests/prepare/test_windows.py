@@ -17,12 +17,14 @@ from smg.networks import NetworkConfig, build_network
 from smg.prepare.augment import PRESETS, Augmentation, augment, margin_of
 from smg.prepare.grid import Grid
 from smg.prepare.prepare_options import Preparation
-from smg.prepare.prepared_site import check_field, prepare_site, scale_note
+from smg.prepare.prepared_site import check_field, plane_note, prepare_site, scale_note
 from smg.prepare.slices import Slices, passes
 from smg.prepare.windows import cut, draw_corner, gaussian, tiles
+from smg.sites.check import check_sites
+from smg.sites.labels import Labels
 from smg.sites.layouts import find_sites
 from smg.sites.site import Site
-from smg.sites.volume import read_volume
+from smg.sites.volume import Volume, read_volume, write_volume
 from tests.conftest import affine, write_site
 from tests.evaluation.test_whole_scan import Bright
 
@@ -76,6 +78,14 @@ def test_the_share_of_windows_on_foreground() -> None:
     assert others.max() > 180
     empty = [draw_corner(np.zeros((40, 40), np.uint8), 11, 1.0, (0, 1, 0, place)) for place in range(50)]
     assert len(set(empty)) > 25
+
+
+def test_a_small_class_is_drawn_as_often_as_a_large_one() -> None:
+    labels = np.zeros((200, 200), np.uint8)
+    labels[:90, :90], labels[150, 160] = 1, 3
+    corners = [draw_corner(labels, 11, 1.0, (0, 1, 0, place)) for place in range(400)]
+    assert np.mean([corner == (145, 155) for corner in corners]) == pytest.approx(0.5, abs=0.08)
+    assert len(set(corners)) > 150  # and every pixel of the large one
 
 
 def test_a_window_beyond_the_slice_repeats_its_edge() -> None:
@@ -166,6 +176,22 @@ def test_pixels_far_from_the_spacing_are_mentioned(tmp_path: Path) -> None:
     assert "0.60 mm" in str(scale_note(prepared, Preparation(spacing=pixel / 3)))
     assert "details are lost" in str(scale_note(prepared, Preparation(spacing=9 * pixel)))
     assert scale_note(prepared, Preparation()) is None
+
+
+def test_scans_of_another_plane_are_noted(tmp_path: Path) -> None:
+    """Slices of 10 mm that lie along the body: as axial slices their pixels are 10 mm high."""
+    site = Site.find(write_site(tmp_path / "HK", 3))
+    prepared = prepare_site(site, Preparation(size=16))
+    assert plane_note(prepared) is None
+    mask = np.zeros((6, 12, 12), np.uint8)
+    mask[2:4, 3:9, 3:9] = 1
+    coronal = np.array([[1.0, 0, 0, 0], [0, 0, 10.0, 0], [0, 1.0, 0, 0], [0, 0, 0, 1]])
+    write_volume(tmp_path / "HK" / "Case01.nii.gz", Volume(5 * mask.astype(np.float32), coronal))
+    write_volume(tmp_path / "HK" / "Case01_segmentation.nii.gz", Volume(mask, coronal))
+    line = str(plane_note(prepare_site(Site.find(tmp_path / "HK"), Preparation(size=16))))
+    assert line.startswith("1 of its 3 scans were probably taken in another plane")
+    (note,) = check_sites([Site.find(tmp_path / "HK")], Labels()).notes
+    assert (note.subject, "another plane" in str(note)) == ("Case01", True)
 
 
 def test_the_field_needs_a_spacing() -> None:

@@ -56,7 +56,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str, str]] = {
                "image and mask grids differ: same size, but positions differ by up to 9.0 mm"),
     "empty": (lambda f: mask(f, MASK * 0), "Case01_segmentation.nii.gz", "empty mask"),
     "label": (lambda f: mask(f, MASK * np.float32(0.5)), "Case01_segmentation.nii.gz",
-              "label values that were not expected: 0.5"),
+              "label values that were not expected: 0.5; not whole numbers; correct the mask"),
     "nan": (lambda f: image(f, np.where(IMAGE > 150, np.nan, IMAGE).astype(np.float32)), "Case01.nii.gz",
             "voxels are NaN or infinite"),
     "infinite": (lambda f: image(f, np.where(IMAGE.max() == IMAGE, np.inf, IMAGE).astype(np.float32)), "Case01.nii.gz",
