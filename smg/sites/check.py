@@ -104,7 +104,7 @@ def examine(
                 advice = "not whole numbers; correct the mask"
             fault(subject.mask, f"label values that were not expected: {values}; {advice}")
         elif not found.classes.any():
-            fault(subject.mask, "empty mask: no voxel is foreground; draw the structure or remove the subject")
+            fault(subject.mask, "empty mask: no voxel is foreground; draw the structure; --leave-out goes on without the subject")
     if found.image is not None and found.mask is not None:
         if reason := same_grid(found.image, found.mask):
             fault(subject.mask, f"image and mask grids differ: {reason}; resample the mask to the grid of its image")
