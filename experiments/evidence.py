@@ -94,7 +94,8 @@ def pages(results: Path) -> dict[Path, str]:
         "baselines": baselines.in_short(results),
     }
     made[results.parent / "REPRODUCIBILITY.md"] = filled(results.parent / "REPRODUCIBILITY.md", blocks)
-    front = {"levels": levels(recommended), "verdicts": verdicts}
+    shorter = wrapped(claim_tables.in_short(runs, paper)) if runs else verdicts
+    front = {"levels": levels(recommended), "verdicts": shorter}
     made[results.parent / "README.md"] = filled(results.parent / "README.md", front)
     return made
 
