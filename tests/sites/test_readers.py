@@ -112,14 +112,16 @@ def test_whatever_a_library_does_is_one_line_and_the_next_scan_is_read(
     """A reading process in which SimpleITK does the worst."""
     write_volume(tmp_path / "bad.mha", scan()[0])
     write_volume(tmp_path / "good.mha", scan()[0])
+    serve = "serve({descriptor})"
     spoiled = readers.PROGRAM.replace(
-        "from smg.sites.reader_process import serve;",
+        serve,
         "from smg import patience; patience.SECONDS = 0.3\nfrom smg.sites import itk\nread = itk.read_array\n"
         "def spoiled(path, header):\n  if path.name == 'bad.mha':\n    patience.advance()\n"
         + "".join(f"    {line}\n" for line in does.splitlines())
-        + "  return read(path, header)\nitk.read_array = spoiled\nfrom smg.sites.reader_process import serve;",
+        + "  return read(path, header)\nitk.read_array = spoiled\n"
+        + serve,
     )
-    monkeypatch.setattr(readers, "PROGRAM", spoiled.replace("{path!r}; from", "{path!r}\nfrom"))
+    monkeypatch.setattr(readers, "PROGRAM", spoiled)
     monkeypatch.setattr(readers, "_readers", readers._Readers())
     monkeypatch.setattr(patience, "SECONDS", 0.3)
     try:
