@@ -9,6 +9,7 @@
 | `federation` | learns a stream over hospitals as separate processes, and with all data in one place |
 | `nnunet` | compares a run with nnU-Net at equal processor time |
 | `alignment_share`, `buffer`, `coarser`, `phantom_shift`, `spectra`, `spikes` | answer one question each |
+| `small_organs` | measures whether small classes are learned, on phantoms |
 | `showcase` | makes the documentation's example report from phantoms |
 
 The grids beside them (`*.yaml`) are for `smg bench`.

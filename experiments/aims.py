@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.claims import STREAMS, Comparison, Level, find, measure, stream_of
+from experiments.claims import STREAMS, Comparison, Level, find, measure, over_streams, stream_of
 from experiments.decide import SEEDS, Found
 from smg.report.paired import Values, by_round
 from smg.report.runs import Run, find_runs
@@ -79,11 +79,12 @@ def in_short(results: Path) -> str:
         if not here:
             continue
         count = Counter(aim.judged(found).strip("*") for *_, found in here)
-        said = ", ".join(f"{word} at {number if len(count) > 1 else 'all'}" for word, number in count.items())
+        said = ", ".join(f"{word} at {number}" for word, number in count.items())
         stream, place, worst = min(here, key=lambda one: one[2].mean)
+        margin = f"{aim.within:g} point{'s' * (aim.within != 1)}"
+        farthest = f"farthest at {place} of {stream}, {worst.text()}"
         lines.append(
-            f"- `{aim.method}` within {aim.within:g} point{'s' * (aim.within != 1)} of `{aim.rival}` {where}: {said} "
-            f"of {len(here)} places; farthest at {place} of {stream}, {worst.text()}."
+            f"- `{aim.method}` within {margin} of `{aim.rival}` {where}: {said} of {len(here)} places; {farthest}."
         )
     return "\n".join(lines)
 
@@ -116,8 +117,7 @@ def pairs(results: Path) -> str:
     runs = find_runs([folder]) if folder.is_dir() else []
     lines = ["| over both streams | seeds | BM | FM |", "|---|---|---:|---:|"]
     for method, rival in PAIRS:
-        both = [find([(stream, Comparison(method, measure(name), rival)) for stream in STREAMS], runs, "dsc", {})
-                for name in ("BM", "FM")]  # fmt: skip
+        both = [over_streams(method, rival, name, runs) for name in ("BM", "FM")]
         if all(both):
             seeds = " or ".join(dict.fromkeys(str(one.seeds) for one in both if one))
             lines.append(f"| `{method}` minus `{rival}` | {seeds} | {' | '.join(one.text() for one in both if one)} |")

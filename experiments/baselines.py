@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.bench_pages import wrapped
-from experiments.claims import STREAMS, Comparison, find, measure, stream_of
+from experiments.claims import over_streams, stream_of
 from experiments.decide import Found
 from smg.report.runs import Run, find_runs
 
@@ -69,10 +69,7 @@ def in_short(results: Path) -> str:
 
 def over_default(name: str, here: Sequence[Run]) -> list[Found | None]:
     """Return BM and FM of settings minus those of the method's default, over both streams."""
-    method = here[0].results.method
-    return [
-        find([(s, Comparison(name, measure(which), method)) for s in STREAMS], here, "dsc", {}) for which in MEASURES
-    ]
+    return [over_streams(name, here[0].results.method, which, here) for which in MEASURES]
 
 
 def best(runs: Sequence[Run]) -> str | None:

@@ -122,8 +122,8 @@ def without_surface(runs: Sequence[Run]) -> list[str]:
     if not count:
         return []
     return [
-        f"ASD is missing for {count} of {len(rows):,} segmentations, which are empty, so its means leave them out; "
-        "their DSC is 0 and counts."
+        f"{count} of {len(rows):,} segmentations are empty and have no ASD, so its means leave them out; their DSC is "
+        "0 and counts."
     ]
 
 

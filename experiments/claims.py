@@ -224,6 +224,11 @@ def find(
     return Found(one, theirs, len(seeds), metric) if one else None
 
 
+def over_streams(method: str, rival: str, which: str, runs: Sequence[Run]) -> Found | None:
+    """Return a method's measure minus a rival's, by DSC over both streams."""
+    return find([(stream, Comparison(method, measure(which), rival)) for stream in STREAMS], runs, "dsc", {})
+
+
 def by_seeds(comparisons: Sequence[Placed], runs: Sequence[Run], metric: str) -> tuple[list[int], list[list[Values]]]:
     """Return the seeds that the comparisons share, and for each seed the values of every comparison."""
     here = {stream: [run for run in runs if stream_of(run) == stream] for stream in STREAMS}

@@ -113,8 +113,7 @@ def in_short(results: Path, runs: Sequence[Run], paper: Paper) -> str:
     if not runs:
         return f"This comparison has not been run yet: `smg bench {MAIN} --data DIR --threads 1`."
     planned, seeds = planned_of(results / MAIN), sorted({run.seed for run in runs})
-    leads = [claims.find([(s, claims.Comparison("sga+c", claims.measure(name), BASELINE)) for s in claims.STREAMS],
-                         runs, "dsc", {}) for name in ("BM", "FM")]  # fmt: skip
+    leads = [claims.over_streams("sga+c", BASELINE, name, runs) for name in ("BM", "FM")]
     said = [f"{one.text()} points of {name}" for name, one in zip(("BM", "FM"), leads, strict=True)
             if one and one.seeds >= SEEDS]  # fmt: skip
     lead = f" SGA(+c) differs from joint minimisation by {' and '.join(said)}, over both streams." if said else ""

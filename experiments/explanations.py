@@ -79,20 +79,25 @@ changed thing had hidden would show as a change above zero."""
 
 def in_short(results: Path) -> str:
     """Return a sentence on the explanations that have enough seeds, and which of them change the lead."""
-    judged = [row for row in rows(results) if row.changes and min(row.seeds) >= SEEDS]
+    judged = [row for row in rows(results) if any(row.changes) and min(row.seeds) >= SEEDS]
     if not judged:
         return ""
-    found = [
-        f"{row.change} ({name} {one.text()})"
-        for row in judged
-        for name, one in zip(MEASURES, row.changes, strict=True)
-        if one and (one.low > 0 or one.high < 0)
-    ]
+    found = []
+    for row in judged:
+        changes = [
+            f"{name} {one.text()}"
+            for name, one in zip(MEASURES, row.changes, strict=True)
+            if one and (one.low > 0 or one.high < 0)
+        ]
+        if changes:
+            found.append(f"{row.change} ({', '.join(changes)})")
     widest = max(one.detectable for row in judged for one in row.changes if one)
     changed = f"change it: {'; '.join(found)}" if found else "changes it"
+    counts = sorted({count for row in judged for count in row.seeds})
+    seeds = " to ".join(dict.fromkeys(map(str, (counts[0], counts[-1]))))
     return wrapped(
         f"Of {len(judged)} things that could hide a lead of SGA(+c) over `jm`, each tried with "
-        f"{judged[0].seeds[0]} seeds on both streams, {len(found) or 'none'} {changed}. The largest change that may "
+        f"{seeds} seeds on both streams, {len(found) or 'none'} {changed}. The largest change that may "
         f"have been missed (80 %) is {widest:.1f} points ([all of them](results/{HERE}/README.md))."
     )
 

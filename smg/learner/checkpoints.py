@@ -82,8 +82,9 @@ def _configuration_key(config: LearnerConfig) -> dict[str, Any]:
         "share": not config.share,
     }
     whole = {name: value for name, value in whole.items() if not new.get(name)}
-    if config.preparation.nnunet is None:
-        del whole["preparation"]["nnunet"]
+    for name in ("nnunet", "even_classes"):
+        if not whole["preparation"][name]:
+            del whole["preparation"][name]
     return whole
 
 

@@ -72,7 +72,7 @@ def parts_of_round(
     parts = {part: [p for p in prepared if p.subject.case in cases] for part, cases in split.items()}
     check_field(parts["train"], config.preparation)
     check_foreground(site.name, parts["train"], config.preparation, history.has_learned, say)
-    for line in (plane_note(parts["train"]), scale_note(parts["train"], config.preparation)):
+    for line in (plane_note(prepared), scale_note(parts["train"], config.preparation)):
         if say and line:
             say(f"site {site.name}: {line}")
     return parts

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from smg.learner.config import LearnerConfig
-from smg.learner.config_layers import Tree, configuration, from_yaml, laid, to_yaml_line
+from smg.learner.config_layers import Tree, configuration, from_yaml, laid, over, to_yaml_line
 from smg.learner.processes import agreed
 from smg.planning.facts import Facts
 from smg.planning.looks import Look, looks
@@ -189,7 +189,7 @@ def _tree(settings: Iterable[Setting]) -> Tree:
         inner: Any = setting.value
         for part in reversed(setting.key.split(".")):
             inner = {part: inner}
-        whole = laid(whole, inner)
+        whole = over(whole, inner)
     return whole
 
 
@@ -217,6 +217,8 @@ def _input(facts: Facts, look: Look) -> list[Setting]:
     else:
         why = f"no field: foreground needs the central {facts.needed:.0f} mm, {views}"
         settings.append(Setting(p + "foreground", 0.5, f"share of windows on foreground; {why}"))
+        if len(facts.labels.names) > 1:
+            settings.append(Setting(p + "even_classes", True, "a small class is drawn as often as a large one"))
     if facts.outlying:
         why = f"percentiles; {facts.outlying} subjects have a few voxels far brighter than the rest"
         settings.append(Setting(p + "clip", [0.5, 99.5], why))

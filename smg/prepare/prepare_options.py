@@ -80,6 +80,10 @@ class Preparation(BaseModel):
     foreground: float = Field(
         1 / 3, ge=0, le=1, description="share of training windows centred on a foreground pixel; needs spacing"
     )
+    even_classes: bool = Field(
+        False,
+        description="windows on foreground: a random class of the slice first, then one of its pixels; needs spacing",
+    )
     channels: tuple[str, ...] | None = Field(
         None, min_length=1, description="names of a subject's images, in order; unset: one image of any name"
     )

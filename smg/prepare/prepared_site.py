@@ -127,7 +127,7 @@ def check_field(subjects: Sequence[Prepared], options: Preparation) -> None:
 
 def plane_note(subjects: Sequence[Prepared]) -> str | None:
     """Return a note if scans of a site were probably not taken in axial slices; None if all were."""
-    pixels = [p.grid.pixel for p in subjects if is_oblong(*p.grid.pixel)]
+    pixels = [p.grid.pixel for p in subjects if p.grid.crop is None and is_oblong(*p.grid.pixel)]
     if not pixels:
         return None
     rows, columns = pixels[0]

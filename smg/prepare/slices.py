@@ -68,7 +68,7 @@ class Slices:
         if place is None:
             top, left = ((length - side) // 2 for length, side in zip(labels.shape, options.window, strict=True))
         else:
-            top, left = draw_corner(labels.numpy(), options.window, options.foreground, place)
+            top, left = draw_corner(labels.numpy(), options.window, options.foreground, place, options.even_classes)
         corner, size = (top - margin, left - margin), (high + 2 * margin, wide + 2 * margin)
         stored = None if outputs is None else cut(outputs, corner, size)
         zeros = options.nnunet is not None

@@ -32,18 +32,20 @@ def both(size: Sides) -> tuple[int, int]:
     return size if isinstance(size, tuple) else (size, size)
 
 
-def draw_corner(labels: Array, size: Sides, share: float, place: Place) -> Corner:
+def draw_corner(labels: Array, size: Sides, share: float, place: Place, even_classes: bool = False) -> Corner:
     """Draw a training window of a slice with these labels [rows, columns].
 
-    With probability `share` it is centred on a random pixel of a random class of the slice, as far as the slice's edges
-    allow. In the other cases, and in a slice without foreground, its place is uniform.
+    With probability `share` it is centred on a random foreground pixel, or with `even_classes` on one of a random class
+    of the slice, as far as the slice's edges allow. In the other cases, and in a slice without foreground, its place is
+    uniform.
     """
     coin, pick, down, across = numpy_generator("window", *place).random(4)
     (rows, columns), (high, wide) = labels.shape, both(size)
-    if coin < share and len(classes := np.unique(labels[labels > 0])):
-        turn = pick * len(classes)
-        pixels = np.flatnonzero(labels == classes[int(turn)])
-        row, column = divmod(int(pixels[int((turn - int(turn)) * len(pixels))]), columns)
+    if even_classes and len(classes := np.flatnonzero(np.bincount(labels.ravel())[1:])):
+        turn, pick = divmod(pick * len(classes), 1)
+        labels = labels == 1 + classes[int(turn)]
+    if coin < share and len(pixels := np.flatnonzero(labels)):
+        row, column = divmod(int(pixels[int(pick * len(pixels))]), columns)
         return _inside(row - high // 2, rows, high), _inside(column - wide // 2, columns, wide)
     return _anywhere(down, rows, high), _anywhere(across, columns, wide)
 

@@ -99,7 +99,7 @@ def cost_tables(runs: Sequence[Run]) -> list[CostTable]:
 
 def _cell(column: Column, name: str, runs: Sequence[Run]) -> Cell:
     values = [v for run in runs if run.name == name and (v := column.value(run, runs)) is not None]
-    if column.by_median and values:
+    if column.by_median and len(values) > 2:  # of two it would be the mean, without what shows that they differ
         return Cell(statistics.median(values), None, len(values))
     return Cell.over(values)
 

@@ -100,11 +100,11 @@ def examine(
         if unexpected := labels.unexpected(found.mask.array, label_values):
             values = ", ".join(f"{v:.8g}" for v in unexpected[:5])
             advice = "give them to a class or the background" if labels.classes else "correct the mask"
-            if any(v != round(float(v)) for v in unexpected):
+            if not all(v.is_integer() for v in unexpected):  # nor are NaN and infinity
                 advice = "not whole numbers; correct the mask"
             fault(subject.mask, f"label values that were not expected: {values}; {advice}")
         elif not found.classes.any():
-            fault(subject.mask, "empty mask: no voxel is foreground; draw the structure; --leave-out goes on without the subject")
+            fault(subject.mask, "empty mask: no voxel is foreground; draw the structure or remove the subject")
     if found.image is not None and found.mask is not None:
         if reason := same_grid(found.image, found.mask):
             fault(subject.mask, f"image and mask grids differ: {reason}; resample the mask to the grid of its image")

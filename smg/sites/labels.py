@@ -119,7 +119,7 @@ class Labels(BaseModel):
             known = frozenset(self.background).union(*self.classes.values())
         if known is not None:
             return [float(v) for v in values if v not in known]
-        return [float(v) for v in values if not (v >= 0 and v == np.floor(v))]
+        return [float(v) for v in values if not (np.isfinite(v) and v >= 0 and v == np.floor(v))]
 
 
 def first_class(settings: Mapping[str, Any]) -> str:

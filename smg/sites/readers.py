@@ -31,15 +31,15 @@ from smg.sites.formats import Array, Header, Truncated
 
 AVAILABLE = os.name == "posix"
 DAMAGED = "its header or its data are damaged; export the scan again"
-NO_START = 97  # exit code of a process in which this package cannot be imported
+NO_START = 97  # exit code of a process in which this package, or a library that reads scans, cannot be imported
 PROGRAM = f"""
 import sys
 sys.path[:] = {{path!r}}
 try:
     from smg.sites.reader_process import serve
+    serve({{descriptor}})
 except ImportError:
     sys.exit({NO_START})
-serve({{descriptor}})
 """
 
 
@@ -218,6 +218,6 @@ def _how_it_ended(code: int) -> str:
     if code == -signal.SIGKILL:
         return "the system ended the process that read it, perhaps for want of memory; close other programs"
     if code == NO_START:
-        return "the process that reads files of this format could not start; install smg again"
+        return "the process that reads files of this format cannot import what it needs; install smg again"
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
     return f"it ended the process that read it ({how}): {DAMAGED}"

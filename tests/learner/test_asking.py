@@ -10,7 +10,6 @@ import torch
 
 from smg.evaluation.subjects import prepared_dice
 from smg.learner.learner import Learner
-from smg.sites.labels import Labels
 from smg.sites.site import Site
 from smg.sites.volume import Volume, read_volume, write_volume
 from tests.learner.streams import refused, tiny_learner
@@ -68,28 +67,6 @@ def test_dice_uses_the_largest_component_only_if_it_is_set() -> None:
     with_rule, without = (prepared_dice(Says(1, 1), one, OPTIONS, largest) for largest in (True, False))
     assert with_rule == 1.0
     assert without < 1.0
-
-
-def test_a_class_that_is_neither_there_nor_predicted_does_not_raise_the_dice() -> None:
-    """The guard judges by this mean: a subject without a class would hide what the model loses of the others."""
-    one, truth = subject(0), subject(0).labels.numpy()
-    options = OPTIONS.model_copy(update={"labels": Labels.parse(["near=1", "far=2"])})
-
-    class Says(torch.nn.Linear):
-        def __init__(self, far: bool) -> None:
-            super().__init__(1, 1)
-            self.far = far
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            near = torch.from_numpy(truth[: len(images)]).float()[:, None]
-            near[:, :, :, near.shape[-1] // 2 :] = 0  # half of it
-            far = torch.zeros_like(near)
-            far[:, :, :2, :2] = float(self.far)
-            return torch.cat([1 - near - far, near, far], dim=1)
-
-    without, wrong = (prepared_dice(Says(far), one, options) for far in (False, True))
-    assert without == pytest.approx(prepared_dice(Says(False), one, OPTIONS))
-    assert wrong == pytest.approx(without / 2)
 
 
 def test_classes_listed_in_any_order_are_learned_and_measured_alike(data: Path, tmp_path: Path) -> None:

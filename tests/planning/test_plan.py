@@ -157,6 +157,13 @@ def test_several_classes_are_judged_where_they_are(machine: list[int]) -> None:
     mine = make_plan(several, given={"loss_options": {"smooth": 0.1}}).configuration()
     assert mine.loss_options == {"absent": False, "smooth": 0.1}
     assert make_plan(several, given={"loss": "TverskyLoss"}).configuration().loss_options == {}
+    for given in ({"loss": "dice+focal"}, {"loss": "dice+ce"}, {"loss": "dice+focal", "loss_options": {"gamma": 1.0}}):
+        made = make_plan(several, given=given)
+        expected = {"absent": False} | given.get("loss_options", {})
+        assert made.configuration().loss_options == from_yaml(made.as_file())["loss_options"] == expected
+    windows = replace(several, subjects=(replace(SUBJECT, needed=170.0),) * 3)
+    assert make_plan(windows).configuration().preparation.even_classes
+    assert not make_plan(several).configuration().preparation.even_classes  # the field shows all of them
     assert make_plan(FACTS).configuration().loss_options == {}
 
 

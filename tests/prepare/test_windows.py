@@ -80,12 +80,19 @@ def test_the_share_of_windows_on_foreground() -> None:
     assert len(set(empty)) > 25
 
 
-def test_a_small_class_is_drawn_as_often_as_a_large_one() -> None:
+def test_with_even_classes_a_small_one_is_drawn_as_often_as_a_large_one() -> None:
     labels = np.zeros((200, 200), np.uint8)
     labels[:90, :90], labels[150, 160] = 1, 3
-    corners = [draw_corner(labels, 11, 1.0, (0, 1, 0, place)) for place in range(400)]
+    corners = [draw_corner(labels, 11, 1.0, (0, 1, 0, place), even_classes=True) for place in range(400)]
     assert np.mean([corner == (145, 155) for corner in corners]) == pytest.approx(0.5, abs=0.08)
     assert len(set(corners)) > 150  # and every pixel of the large one
+    by_size = [draw_corner(labels, 11, 1.0, (0, 1, 0, place)) for place in range(400)]
+    assert (145, 155) not in by_size
+    one = (labels == 1).astype(np.uint8)
+    for place in range(50):  # of a single class the same windows
+        assert draw_corner(one, 11, 0.5, (0, 1, 0, place), True) == draw_corner(one, 11, 0.5, (0, 1, 0, place))
+    empty = draw_corner(np.zeros((40, 40), np.uint8), 11, 1.0, (0, 1, 0, 3), even_classes=True)
+    assert empty == draw_corner(np.zeros((40, 40), np.uint8), 11, 1.0, (0, 1, 0, 3))
 
 
 def test_a_window_beyond_the_slice_repeats_its_edge() -> None:

@@ -29,6 +29,7 @@ META = (
     "BinaryData = True\nElementDataFile = LOCAL\n"
 )
 NRRD = "NRRD0004\ntype: short\ndimension: 3\nsizes: 4 3 2\nendian: little\nencoding: raw\n"
+ROOT = Path(readers.__file__).parents[2]
 VOXELS = np.arange(24, dtype="<i2").tobytes()
 
 
@@ -112,14 +113,12 @@ def test_whatever_a_library_does_is_one_line_and_the_next_scan_is_read(
     """A reading process in which SimpleITK does the worst."""
     write_volume(tmp_path / "bad.mha", scan()[0])
     write_volume(tmp_path / "good.mha", scan()[0])
-    serve = "serve({descriptor})"
     spoiled = readers.PROGRAM.replace(
-        serve,
+        "try:",
         "from smg import patience; patience.SECONDS = 0.3\nfrom smg.sites import itk\nread = itk.read_array\n"
         "def spoiled(path, header):\n  if path.name == 'bad.mha':\n    patience.advance()\n"
         + "".join(f"    {line}\n" for line in does.splitlines())
-        + "  return read(path, header)\nitk.read_array = spoiled\n"
-        + serve,
+        + "  return read(path, header)\nitk.read_array = spoiled\ntry:",
     )
     monkeypatch.setattr(readers, "PROGRAM", spoiled)
     monkeypatch.setattr(readers, "_readers", readers._Readers())
@@ -268,7 +267,12 @@ def test_a_reader_that_cannot_start_does_not_blame_the_scan(tmp_path: Path, monk
     write_volume(tmp_path / "s.mha", scan()[0])
     monkeypatch.setattr(readers, "import_path", list[str])
     monkeypatch.setattr(readers, "_readers", readers._Readers())
-    with pytest.raises(SmgError, match="could not start; install smg again"):
+    with pytest.raises(SmgError, match="cannot import what it needs; install smg again"):
+        read_volume(tmp_path / "s.mha")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/SimpleITK.py").write_text("raise ImportError('libITK.so: cannot open shared object file')")
+    monkeypatch.setattr(readers, "import_path", lambda: [str(tmp_path / "broken"), *sys.path, str(ROOT)])
+    with pytest.raises(SmgError, match="cannot import what it needs; install smg again"):
         read_volume(tmp_path / "s.mha")
 
 
