@@ -51,7 +51,7 @@ def in_short(results: Path) -> str:
     """Return a sentence for each method: its best settings on validation parts, and their lead over the default."""
     folder = results / BENCH
     runs = find_runs([folder]) if folder.is_dir() else []
-    said = []
+    said, unlike = [], []
     for method, default in DEFAULTS.items():
         here = [run for run in runs if run.results.method == method]
         if (chosen := best(here)) is None:
@@ -59,12 +59,14 @@ def in_short(results: Path) -> str:
         if chosen == method:
             said.append(f"`{method}` is best as it is ({default})")
             continue
+        unlike.append(method)
         leads = [
             f"{which} {one.text()}" for which, one in zip(MEASURES, over_default(chosen, here), strict=True) if one
         ]
         said.append(f"`{chosen}` is best, over its default ({default}) by {' and '.join(leads)}")
     link = f"([all that was tried](results/{BENCH}/README.md))"
-    return wrapped(f"On validation parts, {'; '.join(said)} {link}.") if said else ""
+    judged = f" The claims are judged with the default of {' and '.join(unlike)}." if unlike else ""
+    return wrapped(f"On validation parts, {'; '.join(said)} {link}.{judged}") if said else ""
 
 
 def over_default(name: str, here: Sequence[Run]) -> list[Found | None]:
