@@ -29,7 +29,7 @@ ORGANS = {  # name -> centre from the middle of the scan, half axes, both in mm,
     "large": ((0, 10, -45), (28, 28, 25), 90),
     "middle": ((5, 10, 45), (22, 20, 18), 140),
     "left": ((0, -40, 35), (22, 12, 12), 200),
-    "right": ((0, -40, -35), (22, 12, 12), 200),  # told from `left` by its place alone
+    "right": ((0, -40, -35), (22, 12, 12), 200),  # differs from `left` in its place alone
     "small": ((0, 30, 0), (20, 10, 10), 260),
 }
 BODY, NOISE, MOVES = ((0, 0, 0), (500, 75, 95), 30), 15, 3

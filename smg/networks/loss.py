@@ -156,7 +156,7 @@ def _dice(probability: Tensor, truth: Tensor, smooth: float, absent: bool) -> Te
     """Return 1 - soft Dice of each sample, mean over classes; both inputs are [B, classes, H, W].
 
     absent: also over the classes that a sample does not have. With several classes, each missing in most samples, that
-    pushes all of them to zero before they are told apart, where the softmax has next to no gradient.
+    pushes all of them to zero before they are distinguished, and there the softmax has next to no gradient.
     """
     overlap = (probability * truth).sum(dim=(2, 3))
     total = (probability + truth).sum(dim=(2, 3))
