@@ -181,7 +181,7 @@ def _rare_classes(labels: Labels, found: Mapping[str, int], subjects: int) -> It
     """Yield the classes that some masks lack, with the number of masks that have them; a class of several values may
     have more masks than its most frequent value, so it is named only if none has it."""
     for name, values in (labels.classes or {}).items():
-        counts = [count for value, count in found.items() if int(float(value)) in values]
+        counts = [count for value, count in found.items() if float(value) in values]
         if not counts or (len(values) == 1 and counts[0] < subjects):
             yield name, max(counts, default=0)
 

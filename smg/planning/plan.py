@@ -293,7 +293,7 @@ def _loss(facts: Facts, base: Tree) -> list[Setting]:
     """Return that Dice leaves out classes that a slice does not have, where there are several classes."""
     if len(facts.labels.names) < 2 or base.get("loss", DEFAULT_LOSS) not in (DEFAULT_LOSS, "dice+focal"):
         return []
-    why = "Dice of the classes that a slice has: small organs that most slices lack are not learned otherwise"
+    why = "Dice of the classes that a slice has: otherwise small organs that most slices lack may not be learned"
     return [Setting("loss_options", {"absent": False}, why)]
 
 

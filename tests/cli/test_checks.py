@@ -96,6 +96,18 @@ def test_values_of_masks_are_listed_where_they_are_merged(tmp_path: Path) -> Non
     assert "one class" not in smg("learn", "other", "A", *named, *TINY, cwd=tmp_path).stderr
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_mask_that_is_not_finite_is_a_fault_also_with_named_classes(tmp_path: Path, value: float) -> None:
+    write_site(tmp_path / "A", 3)
+    path = tmp_path / "A/Case01_segmentation.nii.gz"
+    mask = read_volume(path)
+    write_volume(path, Volume(np.where(mask.array > 0, value, 0).astype(np.float32), mask.affine))
+    checked = smg("sites", "check", "A", "--labels", "zone=1", "--labels", "other=2", cwd=tmp_path)
+    assert checked.returncode == 1
+    assert f"{path.name}: label values that were not expected" in checked.stdout
+    assert "Traceback" not in checked.stderr
+
+
 def with_stray_voxel(mask: np.ndarray) -> np.ndarray:
     mask[0, 0, 0] = 1
     return mask
